@@ -1,0 +1,5 @@
+//! ringcat: a servlet container in Rust on thread-per-core io_uring rings.
+#![forbid(unsafe_code)]
+
+pub mod mapper;
+pub mod uri;

@@ -1,0 +1,3 @@
+//! The server program.
+
+fn main() {}

@@ -1,0 +1,31 @@
+//! The engine of ringcat: pinned core threads, each with its own io_uring, sockets, timers and
+//! inbox. It moves bytes and keeps time; it does not know HTTP.
+//!
+//! A map of the crate:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`backend`] | the event/command interface between a loop that owns a ring and a core |
+//! | [`native`] | the backend that drives io_uring directly |
+//! | [`core_thread`] | `Core`: acceptor, poller, socket slab, deadlines, message delivery |
+//! | [`engine`] | starts and stops the cores of a server |
+//! | [`connection_handler`] | the trait of the layer above, its socket events and socket states |
+//! | [`socket`] | one entry a connection: input, out-queue, interest, deadlines |
+//! | [`timer_wheel`] | every deadline of a core, O(1) arm and cancel |
+//! | [`inbox`] | the only door for other threads, and its wake |
+//! | [`slab`] | paged, stamped slots |
+//! | [`worker_pool`] | bounded threads for code that blocks |
+//! | [`current`] | who is running on this thread |
+
+pub mod backend;
+pub mod buffer;
+pub mod current;
+pub mod event_fd;
+pub mod inbox;
+pub mod interleave;
+pub mod key;
+pub mod native;
+pub mod slab;
+pub mod sync;
+pub mod timer_wheel;
+pub mod timestamp;

@@ -1,0 +1,20 @@
+//! The atomics, locks and threads of everything that two threads touch: the real ones, or loom's
+//! under `--cfg loom`. The layers above take theirs from here too, so one switch covers a model
+//! that spans crates.
+
+#[cfg(loom)]
+pub use loom::{
+    sync::{
+        Arc, Mutex, MutexGuard, TryLockError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    },
+    thread,
+};
+#[cfg(not(loom))]
+pub use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, TryLockError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    },
+    thread,
+};
