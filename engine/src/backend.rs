@@ -9,7 +9,13 @@
 //! `SendFailed`; the two directions unordered to each other; `Closed` last, and always. After
 //! [`Command::Close`] no event of the connection but `Closed` reaches the handler.
 
-use std::{fmt, io, net::SocketAddr, os::fd::OwnedFd, rc::Rc};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::{Duration, SystemTime},
+};
 
 use crate::{
     buffer::{Chunks, Lease},
@@ -202,9 +208,6 @@ impl From<Errno> for io::Error {
 
 /// What a backend's loop calls: the core. All calls come from the core's thread.
 pub trait CoreHandler {
-    /// The loop begins. `io` is for what cannot wait for a command.
-    fn start(&mut self, io: Rc<dyn Io>, commands: &mut Commands);
-
     /// Something happened. `now` was read once for the turn.
     fn on(&mut self, now: Timestamp, event: Event, commands: &mut Commands);
 
@@ -235,6 +238,12 @@ pub trait Io {
     /// The time, read anew.
     fn now(&self) -> Timestamp;
 
+    /// The time since the Unix epoch, for dates in responses and logs. It may jump; deadlines
+    /// never depend on it.
+    fn unix_time(&self) -> Duration {
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+    }
+
     /// The address of our end, asked of the kernel.
     fn local_address(&self, conn: ConnKey) -> Option<SocketAddr>;
 }
@@ -254,6 +263,9 @@ pub enum SendNow {
 pub trait Backend {
     /// Its name in logs and settings.
     fn name(&self) -> &'static str;
+
+    /// What the core may ask in the middle of a callback.
+    fn io(&self) -> Rc<dyn Io>;
 
     /// Runs the loop on the calling thread until the handler asks it to stop.
     ///

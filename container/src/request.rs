@@ -1,0 +1,496 @@
+//! The request as an application sees it. Wraps the protocol's request and the container's note
+//! by value for the length of a call; servlets see it without lifetimes. Stands for
+//! `HttpServletRequest` and `connector.Request`.
+
+use std::{any::Any, borrow::Cow, collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use ringcat_engine::{current::ExchangeName, sync::Arc};
+use ringcat_protocol::{
+    action_code::Hook,
+    async_cell::{AsyncCell, Look},
+    async_state_machine::Event,
+    request::{BodyRead, Request as ProtocolRequest},
+};
+
+use crate::{
+    async_context::{AsyncContext, AsyncParts, call_error},
+    async_listener::{AsyncEvent, AsyncListener, ReadListener},
+    container::ContainerTree,
+    dispatch::DispatcherType,
+    error::{Error, Result},
+    guard::guard,
+    mapper::Mapping,
+    methods::Method,
+    operation::ContainerOperation,
+    uri,
+};
+
+/// An attribute's value.
+pub type Attribute = Arc<dyn Any + Send + Sync>;
+
+/// A request.
+pub struct Request {
+    pub(crate) inner: Box<ProtocolRequest>,
+    pub(crate) note: Box<RequestNote>,
+    pub(crate) hook: Hook<ContainerOperation>,
+    pub(crate) name: ExchangeName,
+}
+
+/// The container's part of an exchange; recycled with it.
+#[derive(Default)]
+pub struct RequestNote {
+    pub(crate) tree: Option<Arc<ContainerTree>>,
+    pub(crate) mapping: Option<Mapping>,
+    /// The decoded path that `mapping` cuts.
+    pub(crate) path: String,
+    /// Where an asynchronous dispatch sent the request, if one did.
+    pub(crate) dispatched: Option<Dispatched>,
+    pub(crate) dispatcher: DispatcherType,
+    pub(crate) lacks_async_support: bool,
+    pub(crate) refusal: Option<Refusal>,
+    pub(crate) error: Option<Arc<Error>>,
+    pub(crate) attributes: BTreeMap<String, Attribute>,
+    pub(crate) parameters: Option<Vec<(String, String)>>,
+    pub(crate) context: Option<AsyncContext>,
+    pub(crate) listeners: Vec<Box<dyn AsyncListener>>,
+    pub(crate) dispatch_target: Option<crate::dispatch::DispatchTarget>,
+    pub(crate) read_listener: Option<Box<dyn ReadListener>>,
+    pub(crate) is_all_data_read_sent: bool,
+    pub(crate) filters: Vec<usize>,
+    pub(crate) decoded: Vec<u8>,
+}
+
+/// What an asynchronous dispatch replaced.
+pub(crate) struct Dispatched {
+    pub(crate) request_uri: String,
+    pub(crate) query: Option<String>,
+    pub(crate) context_path_len: usize,
+    pub(crate) original_path: String,
+    pub(crate) original_mapping: Mapping,
+}
+
+/// Why a request is answered without its servlet.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) allow: Option<String>,
+    pub(crate) location: Option<String>,
+}
+
+impl Request {
+    /// The method, as sent.
+    pub fn method(&self) -> &str {
+        std::str::from_utf8(self.inner.head.get().method()).unwrap_or("")
+    }
+
+    pub(crate) fn method_kind(&self) -> Method {
+        Method::parse(self.inner.head.get().method())
+    }
+
+    /// The protocol, `HTTP/1.1` or `HTTP/1.0`.
+    pub fn protocol(&self) -> &'static str {
+        self.inner.head.get().version().as_str()
+    }
+
+    /// The path of the request target, undecoded; after an asynchronous dispatch that of its
+    /// target (Servlet section 9.7).
+    pub fn request_uri(&self) -> Cow<'_, str> {
+        match &self.note.dispatched {
+            Some(dispatched) => Cow::Borrowed(&dispatched.request_uri),
+            None => latin1(self.inner.raw_path()),
+        }
+    }
+
+    /// The query string, undecoded.
+    pub fn query_string(&self) -> Option<Cow<'_, str>> {
+        if let Some(Dispatched { query: Some(query), .. }) = &self.note.dispatched {
+            return Some(Cow::Borrowed(query));
+        }
+        self.inner.raw_query().map(latin1)
+    }
+
+    /// The context path, decoded; empty for the root context.
+    pub fn context_path(&self) -> &str {
+        match (&self.note.dispatched, self.note.mapping) {
+            (Some(dispatched), _) => {
+                &dispatched.request_uri[..dispatched.context_path_len]
+            }
+            (None, Some(mapping)) => mapping.context_path(&self.note.path),
+            (None, None) => "",
+        }
+    }
+
+    /// The part of the path that chose the servlet, decoded.
+    pub fn servlet_path(&self) -> &str {
+        self.note.mapping.map_or("", |mapping| mapping.servlet_path(&self.note.path))
+    }
+
+    /// The part of the path behind the servlet path, decoded.
+    pub fn path_info(&self) -> Option<&str> {
+        self.note.mapping.and_then(|mapping| mapping.path_info(&self.note.path))
+    }
+
+    /// How the servlet was found; lengths count in the decoded path.
+    pub fn mapping(&self) -> Option<Mapping> {
+        self.note.mapping
+    }
+
+    /// Why the servlet is called.
+    pub fn dispatcher_type(&self) -> DispatcherType {
+        self.note.dispatcher
+    }
+
+    /// The first value of a field, octets outside ASCII read as ISO-8859-1.
+    pub fn header(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.inner.head.get().field(name).map(latin1)
+    }
+
+    /// All fields in wire order, as octets.
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.inner.head.get().fields()
+    }
+
+    /// Trailer fields, names in lower case; there once the content is finished.
+    pub fn trailers(&self) -> &[(Vec<u8>, Vec<u8>)] {
+        &self.inner.trailers
+    }
+
+    /// The announced length of the content in bytes; `None` if it is chunked.
+    pub fn content_length(&self) -> Option<u64> {
+        self.inner.content_length()
+    }
+
+    /// The client's address.
+    pub fn remote_addr(&self) -> SocketAddr {
+        self.inner.peer
+    }
+
+    /// The host that the client named, without the port.
+    pub fn server_name(&self) -> Cow<'_, str> {
+        latin1(host_of(&self.inner))
+    }
+
+    /// The first value of a parameter: of the query first, then of a form in the content, which is
+    /// read for it.
+    ///
+    /// # Errors
+    /// The query or form cannot be decoded (400).
+    pub fn parameter(&mut self, name: &str) -> Result<Option<&str>> {
+        if self.note.parameters.is_none() {
+            self.note.parameters = Some(self.parse_parameters()?);
+        }
+        let parameters = self.note.parameters.as_deref().unwrap_or_default();
+        Ok(parameters.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()))
+    }
+
+    /// Reads content into `buffer`; 0 is its end. On the core it never waits, in a blocking
+    /// servlet it does.
+    ///
+    /// # Errors
+    /// The content is broken or the client left; illegal state where the content has not arrived
+    /// yet and nobody may wait: a streaming servlet reads with a
+    /// [`ReadListener`], or as a blocking servlet, or is called when the content is complete.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        if let Hook::Worker { cell, .. } = &self.hook {
+            return cell.read_blocking(buffer, None).map_err(Error::from);
+        }
+        match self.inner.body.read(buffer) {
+            BodyRead::Bytes(count) => Ok(count),
+            BodyRead::End => Ok(0),
+            BodyRead::NotReady => Err(self.read_error()),
+        }
+    }
+
+    /// Reads the rest of the content.
+    ///
+    /// # Errors
+    /// As [`Request::read`].
+    pub fn read_to_end(&mut self) -> Result<Vec<u8>> {
+        let mut content = Vec::new();
+        let mut piece = [0; 8192];
+        loop {
+            match self.read(&mut piece)? {
+                0 => return Ok(content),
+                count => content.extend_from_slice(&piece[..count]),
+            }
+        }
+    }
+
+    /// Whether a read gives content at once. With a read listener, `false` promises a call of
+    /// [`ReadListener::on_data_available`] when content is there.
+    pub fn is_ready(&mut self) -> bool {
+        if self.inner.body.len_available() > 0 {
+            return true;
+        }
+        if self.inner.has_read_listener && !self.inner.body.is_finished() {
+            self.inner.is_read_owed = true;
+        }
+        !self.inner.has_read_listener
+    }
+
+    /// Whether all content was read.
+    pub fn is_finished(&self) -> bool {
+        self.inner.body.is_consumed()
+    }
+
+    /// Sets the read listener; its first call comes after the present callback has returned.
+    ///
+    /// # Errors
+    /// Illegal state: the request is not asynchronous, or has a read listener.
+    pub fn set_read_listener(&mut self, listener: impl ReadListener) -> Result<()> {
+        let is_async = self.is_async();
+        if !is_async {
+            return Err(Error::illegal_state(
+                "a read listener needs an asynchronous request: call start_async first",
+            ));
+        }
+        if self.inner.has_read_listener {
+            return Err(Error::illegal_state("the request has a read listener already"));
+        }
+        if let Hook::Worker { cell, .. } = &self.hook {
+            let operation = ContainerOperation::SetReadListener(Box::new(listener));
+            cell.call(None, Some(operation), Look::Never).map_err(call_error)?;
+            self.inner.has_read_listener = true;
+            return Ok(());
+        }
+        self.install_read_listener(Box::new(listener));
+        Ok(())
+    }
+
+    pub(crate) fn install_read_listener(&mut self, listener: Box<dyn ReadListener>) {
+        self.note.read_listener = Some(listener);
+        self.inner.has_read_listener = true;
+        self.inner.is_read_owed = true;
+    }
+
+    /// An attribute of the request.
+    pub fn attribute(&self, name: &str) -> Option<Attribute> {
+        self.note.attributes.get(name).map(Arc::clone)
+    }
+
+    /// Sets an attribute of the request.
+    pub fn set_attribute(&mut self, name: impl Into<String>, value: impl Any + Send + Sync) {
+        self.note.attributes.insert(name.into(), Arc::new(value));
+    }
+
+    /// Removes an attribute of the request.
+    pub fn remove_attribute(&mut self, name: &str) -> Option<Attribute> {
+        self.note.attributes.remove(name)
+    }
+
+    /// Whether [`Request::start_async`] is allowed by everything the request went through.
+    pub fn is_async_supported(&self) -> bool {
+        !self.note.lacks_async_support
+    }
+
+    /// Whether the request is in a round that was started and not ended (`isAsyncStarted`).
+    pub fn is_async_started(&self) -> bool {
+        self.state_is(|state| state.is_started())
+    }
+
+    pub(crate) fn is_async(&self) -> bool {
+        self.state_is(|state| state.is_async())
+    }
+
+    pub(crate) fn is_async_completing(&self) -> bool {
+        self.state_is(|state| state.is_completing())
+    }
+
+    pub(crate) fn is_async_dispatching(&self) -> bool {
+        self.state_is(|state| state.is_dispatching())
+    }
+
+    /// Lets go of the thread: the request stays open when `service` returns, and ends by
+    /// [`AsyncContext::complete`], [`AsyncContext::dispatch`] or its timeout, from any thread.
+    ///
+    /// # Errors
+    /// Illegal state: the servlet, or a filter or valve before it, is not declared asynchronous
+    /// (a warning names them); or a round was started already.
+    pub fn start_async(&mut self) -> Result<AsyncContext> {
+        if self.note.lacks_async_support {
+            return Err(self.warn_of_lacking_support());
+        }
+        let cell = self.hook.async_cell(&mut self.inner);
+        cell.call(Some(Event::AsyncStart), None, Look::Never).map_err(call_error)?;
+        let tree = self.tree();
+        cell.set_timeout_millis(millis(tree.async_timeout));
+        cell.set_start_nanos(self.hook.now().as_nanos());
+        let context = match &self.note.context {
+            Some(context) => context.clone(),
+            None => {
+                let context = AsyncContext::new(self.async_parts(cell, tree));
+                self.note.context = Some(context.clone());
+                context
+            }
+        };
+        self.tell_previous_listeners(&context);
+        Ok(context)
+    }
+
+    /// The context of the present round.
+    ///
+    /// # Errors
+    /// Illegal state: the request is not in a round.
+    pub fn async_context(&self) -> Result<AsyncContext> {
+        match &self.note.context {
+            Some(context) if self.is_async_started() => Ok(context.clone()),
+            Some(_) | None => Err(Error::illegal_state("the request is not asynchronous")),
+        }
+    }
+
+    /// What the application failed with, for error reports.
+    pub fn error(&self) -> Option<&Error> {
+        self.note.error.as_deref()
+    }
+
+    pub(crate) fn clear_async_support_unless(&mut self, is_supported: bool) {
+        self.note.lacks_async_support |= !is_supported;
+    }
+
+    pub(crate) fn tree(&self) -> Arc<ContainerTree> {
+        let tree = self.note.tree.as_ref().expect("post_parse gives every note its tree");
+        Arc::clone(tree)
+    }
+
+    pub(crate) fn cell(&self) -> Option<Arc<AsyncCell<ContainerOperation>>> {
+        self.hook.existing_cell()
+    }
+
+    /// Calls each listener of the round in order, also after one failed.
+    pub(crate) fn fire(
+        &mut self,
+        mut response: Option<&mut crate::response::Response>,
+        error: Option<&Error>,
+        what: &str,
+        call: fn(&mut dyn AsyncListener, &mut AsyncEvent<'_>) -> Result<()>,
+    ) {
+        let Some(context) = self.note.context.clone() else { return };
+        let mut listeners = std::mem::take(&mut self.note.listeners);
+        for listener in &mut listeners {
+            let mut event = AsyncEvent {
+                context: &context,
+                request: self,
+                response: response.as_deref_mut(),
+                error,
+            };
+            if let Err(error) = guard(|| call(&mut **listener, &mut event)) {
+                tracing::error!("{what} of a listener failed: {error}");
+            }
+        }
+        // Listeners that were added meanwhile come behind those that were there.
+        listeners.append(&mut self.note.listeners);
+        self.note.listeners = listeners;
+    }
+
+    fn tell_previous_listeners(&mut self, context: &AsyncContext) {
+        let mut previous = std::mem::take(&mut self.note.listeners);
+        for listener in &mut previous {
+            let mut event =
+                AsyncEvent { context, request: self, response: None, error: None };
+            if let Err(error) = guard(|| listener.on_start_async(&mut event)) {
+                tracing::error!("on_start_async of a listener failed: {error}");
+            }
+        }
+        crate::guard::guard_drop("dropping a listener", previous);
+    }
+
+    fn async_parts(
+        &self,
+        cell: Arc<AsyncCell<ContainerOperation>>,
+        tree: Arc<ContainerTree>,
+    ) -> AsyncParts {
+        let (path, mapping) = match &self.note.dispatched {
+            Some(dispatched) => (&dispatched.original_path, Some(dispatched.original_mapping)),
+            None => (&self.note.path, self.note.mapping),
+        };
+        let mapping = mapping.expect("a request that runs a servlet was mapped");
+        AsyncParts { cell, tree, mapping, path: path[mapping.context_path_len..].to_owned() }
+    }
+
+    fn warn_of_lacking_support(&self) -> Error {
+        let tree = self.tree();
+        let culprits = tree.elements_without_async_support(self);
+        tracing::warn!(
+            "start_async refused: these elements on the way of {} {} do not support async: {}",
+            self.method(),
+            self.request_uri(),
+            culprits.join(", ")
+        );
+        Error::illegal_state(format!(
+            "start_async: not declared asynchronous: {}",
+            culprits.join(", ")
+        ))
+    }
+
+    fn state_is(
+        &self,
+        ask: fn(ringcat_protocol::async_state_machine::AsyncState) -> bool,
+    ) -> bool {
+        self.cell().is_some_and(|cell| ask(cell.word().state()))
+    }
+
+    fn read_error(&self) -> Error {
+        if let Some(error) = self.inner.body_error {
+            return Error::protocol_violation(error.status, error.reason);
+        }
+        if self.inner.failure.is_some() {
+            return std::io::Error::from(std::io::ErrorKind::ConnectionReset).into();
+        }
+        Error::illegal_state(
+            "read: the content has not arrived; use a ReadListener, declare the servlet blocking, \
+             or let it be called when the content is complete",
+        )
+    }
+
+    fn parse_parameters(&mut self) -> Result<Vec<(String, String)>> {
+        let mut parameters = Vec::new();
+        if let Some(Dispatched { query: Some(query), .. }) = &self.note.dispatched {
+            parameters.append(&mut uri::parse_query(query.as_bytes())?);
+        }
+        if let Some(query) = self.inner.raw_query() {
+            parameters.append(&mut uri::parse_query(query)?);
+        }
+        let is_form = self.header("content-type").is_some_and(|value| {
+            let media_type = value.split(';').next().unwrap_or("").trim();
+            media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+        });
+        if is_form && self.method_kind() == Method::Post {
+            let form = self.read_to_end()?;
+            parameters.append(&mut uri::parse_query(&form)?);
+        }
+        Ok(parameters)
+    }
+}
+
+impl std::io::Read for Request {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        Self::read(self, buffer).map_err(std::io::Error::other)
+    }
+}
+
+/// The host that a request names, without port: that of an absolute target, else of `Host`.
+pub(crate) fn host_of(request: &ProtocolRequest) -> &[u8] {
+    let head = request.head.get();
+    let authority = match &request.target.authority {
+        Some(range) => &head.target()[range.clone()],
+        None => head.field("host").unwrap_or(b""),
+    };
+    let end = match authority.first() {
+        Some(b'[') => memchr::memchr(b']', authority).map(|end| end + 1),
+        Some(_) | None => memchr::memchr(b':', authority),
+    };
+    &authority[..end.unwrap_or(authority.len())]
+}
+
+/// Octets as text: ASCII as it is, the rest as ISO-8859-1.
+pub(crate) fn latin1(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if text.is_ascii() => Cow::Borrowed(text),
+        Ok(_) | Err(_) => Cow::Owned(bytes.iter().map(|byte| char::from(*byte)).collect()),
+    }
+}
+
+/// A timeout as the cell keeps it: milliseconds, rounded up so that it is never early.
+pub(crate) fn millis(timeout: Duration) -> i64 {
+    i64::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}
