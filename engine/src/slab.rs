@@ -31,8 +31,8 @@ impl fmt::Debug for SlabKey {
 /// Paged, stamped slots.
 ///
 /// Insert, look-up and removal take constant time but for an insert's look for the first page with
-/// room, which reads one word for every 4096 full slots. A page holds 64 entries; each costs the
-/// entry's `Option` and its stamp of four bytes.
+/// room, which reads one word for every 4096 full slots. A page holds 64 entries; each costs eight
+/// bytes beside its value (the stamp, and whether it is in use).
 pub struct Slab<T> {
     /// The last page is never empty.
     pages: Vec<Page<T>>,
@@ -55,10 +55,10 @@ struct Page<T> {
     entries: Box<[Entry<T>]>,
 }
 
-struct Entry<T> {
-    /// Of the present use; meaningless while there is no value.
-    stamp: u32,
-    value: Option<T>,
+/// Not an `Option` beside a stamp: as one enum, tag and stamp share a word.
+enum Entry<T> {
+    Vacant,
+    Occupied { stamp: u32, value: T },
 }
 
 impl<T> Slab<T> {
@@ -119,7 +119,7 @@ impl<T> Slab<T> {
         if page.entries.is_empty() {
             page.entries = self.spare.take().unwrap_or_else(Page::vacant_entries);
         }
-        page.entries[entry_index] = Entry { stamp, value: Some(value) };
+        page.entries[entry_index] = Entry::Occupied { stamp, value };
         page.occupied |= 1 << entry_index;
         let is_full = page.occupied == u64::MAX;
         self.set_has_room(page_index, !is_full);
@@ -132,10 +132,10 @@ impl<T> Slab<T> {
         let (page_index, entry_index) = Self::split(key.slot);
         let page = self.pages.get_mut(page_index)?;
         let entry = page.entries.get_mut(entry_index)?;
-        if entry.stamp != key.stamp {
+        if entry.as_ref(key.slot)?.0 != key {
             return None;
         }
-        let value = entry.value.take()?;
+        let value = std::mem::replace(entry, Entry::Vacant).into_value()?;
         page.occupied &= !(1 << entry_index);
         self.len -= 1;
         if page.occupied == 0 {
@@ -149,29 +149,30 @@ impl<T> Slab<T> {
 
     /// The entry of `key`; `None` if it is not (or no more) there.
     pub fn get_mut(&mut self, key: SlabKey) -> Option<&mut T> {
-        let (page_index, entry_index) = Self::split(key.slot);
-        let entry = self.pages.get_mut(page_index)?.entries.get_mut(entry_index)?;
-        if entry.stamp == key.stamp { entry.value.as_mut() } else { None }
+        let (found, value) = self.get_slot_mut(key.slot)?;
+        (found == key).then_some(value)
     }
 
     /// The entry in `slot`, whichever use of the slot it is, with its key.
     pub fn get_slot_mut(&mut self, slot: u32) -> Option<(SlabKey, &mut T)> {
         let (page_index, entry_index) = Self::split(slot);
         let entry = self.pages.get_mut(page_index)?.entries.get_mut(entry_index)?;
-        Some((SlabKey { slot, stamp: entry.stamp }, entry.value.as_mut()?))
+        match entry {
+            Entry::Vacant => None,
+            Entry::Occupied { stamp, value } => Some((SlabKey { slot, stamp: *stamp }, value)),
+        }
     }
 
     /// The entry of `key`; `None` if it is not (or no more) there.
     pub fn get(&self, key: SlabKey) -> Option<&T> {
         let (found, value) = self.get_slot(key.slot)?;
-        (found.stamp == key.stamp).then_some(value)
+        (found == key).then_some(value)
     }
 
     /// The entry in `slot`, whichever use of the slot it is, with its key.
     pub fn get_slot(&self, slot: u32) -> Option<(SlabKey, &T)> {
         let (page_index, entry_index) = Self::split(slot);
-        let entry = self.pages.get(page_index)?.entries.get(entry_index)?;
-        Some((SlabKey { slot, stamp: entry.stamp }, entry.value.as_ref()?))
+        self.pages.get(page_index)?.entries.get(entry_index)?.as_ref(slot)
     }
 
     /// Entries in the slab.
@@ -193,10 +194,8 @@ impl<T> Slab<T> {
     /// All entries with their keys, by slot.
     pub fn iter(&self) -> impl Iterator<Item = (SlabKey, &T)> {
         self.pages.iter().zip(0u32..).flat_map(|(page, page_index)| {
-            page.entries.iter().zip(0u32..).filter_map(move |(entry, entry_index)| {
-                let slot = page_index * Self::PAGE_SLOTS as u32 + entry_index;
-                Some((SlabKey { slot, stamp: entry.stamp }, entry.value.as_ref()?))
-            })
+            let slots = page_index * Self::PAGE_SLOTS as u32..;
+            page.entries.iter().zip(slots).filter_map(|(entry, slot)| entry.as_ref(slot))
         })
     }
 
@@ -213,8 +212,7 @@ impl<T> Slab<T> {
         let mut len = 0;
         for (page_index, page) in self.pages.iter().enumerate() {
             let bits = page.entries.iter().enumerate().fold(0u64, |bits, (index, entry)| {
-                assert!(entry.value.is_none() || entry.stamp != 0, "an entry has a stamp");
-                bits | u64::from(entry.value.is_some()) << index
+                bits | u64::from(entry.as_ref(0).is_some()) << index
             });
             assert_eq!(bits, page.occupied, "the bitmap of page {page_index}");
             assert_eq!(page.entries.is_empty(), bits == 0, "an empty page holds memory");
@@ -233,7 +231,7 @@ impl<T> Slab<T> {
         let before_hint = &self.has_room[..self.room_hint.min(self.has_room.len())];
         assert!(before_hint.iter().all(|word| *word == 0), "room before the hint");
         let spare = self.spare.as_deref().unwrap_or_default();
-        assert!(spare.iter().all(|entry| entry.value.is_none()), "the kept page is empty");
+        assert!(spare.iter().all(|entry| entry.as_ref(0).is_none()), "the kept page is empty");
     }
 
     /// The lowest page with a free slot; the number of pages if a page must be added.
@@ -267,7 +265,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// 0 is left out: a key of zeros names nothing, and a fresh entry has it.
+    /// 0 is left out, so that a key of zeros names nothing.
     fn next_stamp(&mut self) -> u32 {
         self.last_stamp = self.last_stamp.wrapping_add(1) & self.stamp_mask;
         if self.last_stamp == 0 {
@@ -285,7 +283,24 @@ impl<T> Slab<T> {
 impl<T> Page<T> {
     /// Built on the heap: 64 entries may be too many bytes for the stack.
     fn vacant_entries() -> Box<[Entry<T>]> {
-        (0..Slab::<T>::PAGE_SLOTS).map(|_| Entry { stamp: 0, value: None }).collect()
+        (0..Slab::<T>::PAGE_SLOTS).map(|_| Entry::Vacant).collect()
+    }
+}
+
+impl<T> Entry<T> {
+    /// The value, and the key of the entry if it lies in `slot`.
+    fn as_ref(&self, slot: u32) -> Option<(SlabKey, &T)> {
+        match self {
+            Self::Vacant => None,
+            Self::Occupied { stamp, value } => Some((SlabKey { slot, stamp: *stamp }, value)),
+        }
+    }
+
+    fn into_value(self) -> Option<T> {
+        match self {
+            Self::Vacant => None,
+            Self::Occupied { value, .. } => Some(value),
+        }
     }
 }
 
@@ -301,11 +316,14 @@ impl<T: fmt::Debug> fmt::Debug for Slab<T> {
     }
 }
 
+const _: () = assert!(size_of::<Entry<u64>>() == 16);
 // The occupied slots of a page are the bits of one word.
 const _: () = assert!(Slab::<()>::PAGE_SLOTS == u64::BITS as usize);
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use std::collections::HashMap;
 
     use proptest::prelude::*;
@@ -328,7 +346,7 @@ mod tests {
             4 => Just(Op::Insert),
             1 => (1usize..200).prop_map(Op::InsertMany),
             4 => any::<usize>().prop_map(Op::Remove),
-            1 => (any::<usize>(), 1usize..300).prop_map(|(from, count)| Op::RemoveRange(from, count)),
+            1 => (any::<usize>(), 1usize..300).prop_map(|(from, n)| Op::RemoveRange(from, n)),
             2 => any::<usize>().prop_map(Op::UseStale),
         ]
     }
