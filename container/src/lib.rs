@@ -3,3 +3,4 @@
 
 pub mod mapper;
 pub mod uri;
+pub mod url_pattern;
