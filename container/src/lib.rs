@@ -1,6 +1,7 @@
 //! ringcat: a servlet container in Rust on thread-per-core io_uring rings.
 #![forbid(unsafe_code)]
 
+pub mod error;
 pub mod mapper;
 pub mod uri;
 pub mod url_pattern;
