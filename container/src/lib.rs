@@ -3,5 +3,6 @@
 
 pub mod error;
 pub mod mapper;
+pub mod methods;
 pub mod uri;
 pub mod url_pattern;
