@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod error_report;
 pub mod mapper;
 pub mod methods;
 pub mod uri;
