@@ -9,18 +9,12 @@
 //! `SendFailed`; the two directions unordered to each other; `Closed` last, and always. After
 //! [`Command::Close`] no event of the connection but `Closed` reaches the handler.
 
-use std::{
-    fmt, io,
-    net::SocketAddr,
-    os::fd::OwnedFd,
-    rc::Rc,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, io, net::SocketAddr, os::fd::OwnedFd, rc::Rc};
 
 use crate::{
     buffer::{Chunks, Lease},
     key::{ConnKey, ListenerId},
-    timestamp::Timestamp,
+    timestamp::{Clock, Timestamp},
 };
 
 /// What happened.
@@ -235,13 +229,12 @@ pub trait Io {
     /// Whether the kernel holds input of the connection that was not received yet.
     fn unread(&self, conn: ConnKey) -> bool;
 
-    /// The time, read anew.
-    fn now(&self) -> Timestamp;
+    /// The backend's clock, for this and other threads.
+    fn clock(&self) -> Clock;
 
-    /// The time since the Unix epoch, for dates in responses and logs. It may jump; deadlines
-    /// never depend on it.
-    fn unix_time(&self) -> Duration {
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+    /// The time, read anew.
+    fn now(&self) -> Timestamp {
+        self.clock().now()
     }
 
     /// The address of our end, asked of the kernel.

@@ -23,7 +23,7 @@ use crate::{
     inbox::Inbox,
     key::CoreId,
     native::{
-        NativeBackend,
+        backend::NativeBackend,
         listen::{self, Listener},
         options::NativeOptions,
         probe::{self, Capabilities, Refusal},

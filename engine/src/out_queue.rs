@@ -195,7 +195,7 @@ mod tests {
     use std::{cell::RefCell, net::SocketAddr};
 
     use super::*;
-    use crate::timestamp::Timestamp;
+    use crate::timestamp::Clock;
 
     const CONN: ConnKey = ConnKey { slot: 0, stamp: 1 };
 
@@ -225,8 +225,8 @@ mod tests {
             false
         }
 
-        fn now(&self) -> Timestamp {
-            Timestamp::ZERO
+        fn clock(&self) -> Clock {
+            Clock::system()
         }
 
         fn local_address(&self, _conn: ConnKey) -> Option<SocketAddr> {

@@ -5,7 +5,7 @@
 use std::{fmt, net::SocketAddr, rc::Rc};
 
 use bytes::Bytes;
-use ringcat_engine::{backend::Errno, sync::Arc, timestamp::Timestamp};
+use ringcat_engine::{backend::Errno, sync::Arc, timestamp::{Clock, Timestamp}};
 
 use crate::{
     async_cell::{AsyncCell, Operation},
@@ -82,8 +82,14 @@ pub trait ActionHook<O: Operation> {
     /// The cell of the exchange, if it has one.
     fn existing_cell(&self) -> Option<Arc<AsyncCell<O>>>;
 
-    /// The time, read anew.
-    fn now(&self) -> Timestamp;
+    /// The core's clock.
+    fn clock(&self) -> Clock;
+
+    /// Operations of other threads were taken off the list, and hold this much credit.
+    fn note_applied(&self, credit_bytes: usize);
+
+    /// Leaves an operation that concerns more than the response for the end of the call.
+    fn defer(&self, operation: O);
 
     /// Our end's address.
     fn local_address(&self) -> Option<SocketAddr>;
@@ -95,14 +101,21 @@ pub enum Hook<O: Operation> {
     /// The owner is the core.
     Core(Rc<dyn ActionHook<O>>),
     /// The owner is a worker thread.
-    Worker(Arc<AsyncCell<O>>),
+    Worker {
+        /// The exchange's cell.
+        cell: Arc<AsyncCell<O>>,
+        /// The core's clock.
+        clock: Clock,
+    },
 }
 
 impl<O: Operation> Clone for Hook<O> {
     fn clone(&self) -> Self {
         match self {
             Self::Core(hook) => Self::Core(Rc::clone(hook)),
-            Self::Worker(cell) => Self::Worker(Arc::clone(cell)),
+            Self::Worker { cell, clock } => {
+                Self::Worker { cell: Arc::clone(cell), clock: *clock }
+            }
         }
     }
 }
@@ -112,7 +125,7 @@ impl<O: Operation> Hook<O> {
     pub fn existing_cell(&self) -> Option<Arc<AsyncCell<O>>> {
         match self {
             Self::Core(hook) => hook.existing_cell(),
-            Self::Worker(cell) => Some(Arc::clone(cell)),
+            Self::Worker { cell, .. } => Some(Arc::clone(cell)),
         }
     }
 
@@ -120,7 +133,20 @@ impl<O: Operation> Hook<O> {
     pub fn async_cell(&self, request: &mut Request) -> Arc<AsyncCell<O>> {
         match self {
             Self::Core(hook) => hook.async_cell(request),
-            Self::Worker(cell) => Arc::clone(cell),
+            Self::Worker { cell, .. } => Arc::clone(cell),
+        }
+    }
+
+    /// The time, read anew.
+    pub fn now(&self) -> Timestamp {
+        self.clock().now()
+    }
+
+    /// The core's clock.
+    pub fn clock(&self) -> Clock {
+        match self {
+            Self::Core(hook) => hook.clock(),
+            Self::Worker { clock, .. } => *clock,
         }
     }
 }

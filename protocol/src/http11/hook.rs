@@ -15,7 +15,7 @@ use ringcat_engine::{
     key::{ConnKey, CoreId},
     out_queue::OutQueue,
     sync::Arc,
-    timestamp::Timestamp,
+    timestamp::{Clock, Timestamp},
 };
 
 use crate::{
@@ -23,7 +23,9 @@ use crate::{
     async_cell::{AsyncCell, CellLimits, Doorbell, Operation},
     async_state_machine::Flag,
     exchange_key::ExchangeKey,
-    http11::{date::DateCache, response_encoder::ResponseEncoder},
+    http11::{
+        date::DateCache, response_encoder::ResponseEncoder, response_head::CONTINUE,
+    },
     request::Request,
 };
 
@@ -48,6 +50,8 @@ pub(crate) struct CallState<O: Operation> {
     pub(crate) cell: Option<Arc<AsyncCell<O>>>,
     pub(crate) is_ack_due: bool,
     pub(crate) errno: Option<Errno>,
+    pub(crate) credit_bytes: usize,
+    pub(crate) deferred: Vec<O>,
 }
 
 /// Cells that are kept for reuse, at most.
@@ -63,8 +67,7 @@ impl<O: Operation + 'static> Http11Hook<O> {
         doorbell: Arc<dyn Doorbell>,
         cell_limits: CellLimits,
     ) -> Self {
-        let mut date = DateCache::default();
-        date.update(io.unix_time().as_secs());
+        let date = DateCache::new(io.clock().unix_time().as_secs());
         Self {
             core,
             io,
@@ -81,7 +84,7 @@ impl<O: Operation + 'static> Http11Hook<O> {
     pub(crate) fn enter(&self, now: Timestamp, call: CallState<O>) {
         if now >= self.date_due.get() {
             self.date_due.set(now + DATE_PERIOD);
-            self.date.borrow_mut().update(self.io.unix_time().as_secs());
+            self.date.borrow_mut().update(self.io.clock().unix_time().as_secs());
         }
         if let Some(cell) = &call.cell {
             cell.enter_callback();
@@ -159,7 +162,7 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
             ActionCode::CloseNow => call.encoder.give_up(),
             ActionCode::Ack => {
                 if std::mem::take(&mut call.is_ack_due) && !call.encoder.is_committed() {
-                    call.out.tail().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+                    call.out.tail().extend_from_slice(CONTINUE);
                 }
             }
         }
@@ -178,7 +181,7 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
             return Arc::clone(cell);
         }
         let cell = self.new_cell(call.key);
-        cell.set_head(request.head.share());
+        cell.set_head(|| request.head.share());
         if call.encoder.is_committed() {
             cell.set_flag(Flag::Committed);
         }
@@ -191,8 +194,20 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
         self.call.borrow().as_ref().and_then(|call| call.cell.clone())
     }
 
-    fn now(&self) -> Timestamp {
-        self.io.now()
+    fn clock(&self) -> Clock {
+        self.io.clock()
+    }
+
+    fn note_applied(&self, credit_bytes: usize) {
+        if let Some(call) = self.call.borrow_mut().as_mut() {
+            call.credit_bytes += credit_bytes;
+        }
+    }
+
+    fn defer(&self, operation: O) {
+        if let Some(call) = self.call.borrow_mut().as_mut() {
+            call.deferred.push(operation);
+        }
     }
 
     fn local_address(&self) -> Option<SocketAddr> {

@@ -8,8 +8,8 @@ use crate::{
     http11::{
         head::Version,
         response_head::{
-            ConnectionField, ResponseFraming, encode_chunk, encode_head, encode_last_chunk,
-            response_framing,
+            ConnectionField, ResponseFraming, ResponseHead, ResponseShape, encode_chunk,
+            encode_head, encode_last_chunk, response_framing,
         },
     },
     response::Response,
@@ -75,30 +75,33 @@ impl ResponseEncoder {
         &mut self,
         response: &mut Response,
         is_complete: bool,
-        date: &[u8],
+        date: &[u8; 29],
         out: &mut OutQueue,
     ) {
         assert!(self.writing == Writing::Head, "a response is committed once");
-        let known_len = is_complete.then_some(response.buffer.len() as u64);
-        let keep_alive = self.keep_alive && !drops_connection(response.status);
-        let (framing, keep_alive) = response_framing(
-            self.version,
-            self.is_head,
-            response.status,
-            response.content_length,
-            known_len,
-            keep_alive,
-        );
-        self.keep_alive = keep_alive;
-        let connection = match (keep_alive, self.version) {
-            (false, _) => ConnectionField::Close,
-            (true, Version::Http10) => ConnectionField::KeepAlive,
-            (true, Version::Http11) => ConnectionField::Implicit,
+        let is_usable = !drops_connection(response.status) && !response.fields.has_close_option();
+        let shape = ResponseShape {
+            request_version: self.version,
+            is_head: self.is_head,
+            status: response.status,
+            declared_len: response.content_length.or_else(|| response.fields.content_length()),
+            known_len: is_complete.then_some(response.buffer.len() as u64),
+            keep_alive: self.keep_alive && is_usable,
         };
-        encode_head(out.tail(), response.status, &response.fields, framing, connection, date);
+        let (framing, keep_alive) = response_framing(&shape);
+        self.keep_alive = keep_alive;
+        let head = ResponseHead {
+            status: response.status,
+            reason: None,
+            fields: &response.fields,
+            framing,
+            connection: ConnectionField::of(self.version, keep_alive),
+            date,
+        };
+        encode_head(out.tail(), &head);
         response.is_committed = true;
         self.writing = match framing {
-            _ if self.is_head || response.status == 304 => Writing::Nothing,
+            _ if !shape.allows_content() => Writing::Nothing,
             ResponseFraming::ContentLength(length) => Writing::Length { remaining_bytes: length },
             ResponseFraming::Chunked => Writing::Chunked,
             ResponseFraming::UntilClose => Writing::UntilClose,
@@ -145,7 +148,7 @@ impl ResponseEncoder {
         self.writing = match self.writing {
             Writing::Length { remaining_bytes: 0 } | Writing::Nothing => Writing::Finished,
             Writing::Chunked => {
-                encode_last_chunk(out.tail(), &[]);
+                encode_last_chunk(out.tail(), None);
                 Writing::Finished
             }
             Writing::UntilClose => {
@@ -178,7 +181,7 @@ fn drops_connection(status: u16) -> bool {
 mod tests {
     use super::*;
 
-    const DATE: &[u8] = b"Tue, 15 Nov 1994 08:12:31 GMT";
+    const DATE: &[u8; 29] = b"Tue, 15 Nov 1994 08:12:31 GMT";
 
     fn encode(
         version: Version,
