@@ -8,3 +8,4 @@ pub mod async_state_machine;
 pub mod exchange_key;
 pub mod http11;
 pub mod protocol_error;
+pub mod response_fields;
