@@ -7,7 +7,7 @@
 //! - `prepare_sleep` without its second look: a producer pushes and swaps `asleep` (to `false`,
 //!   it was `false`) between the owner's last take and its announcement. Nobody wakes the owner,
 //!   and loom reports a deadlock in `no_wake_is_lost`.
-//! - `asleep` set with a store, or read with a load before the push is visible: the same deadlock.
+//! - `asleep` announced with a store in place of the swap: the same deadlock.
 //! - `Relaxed` for the push or for the take: the content of a message is read without having been
 //!   handed over, which loom reports as a causality violation.
 #![cfg(loom)]
@@ -94,7 +94,12 @@ fn no_wake_is_lost() {
 
 #[test]
 fn one_producer_keeps_its_order() {
-    model(&[2]);
+    model(&[3]);
+}
+
+#[test]
+fn two_producers_keep_their_orders() {
+    model(&[2, 1]);
 }
 
 #[test]
