@@ -188,6 +188,17 @@ impl Commands {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
 
+impl Errno {
+    /// The peer reset the connection.
+    pub const ECONNRESET: Self = Self(libc::ECONNRESET);
+    /// Nobody reads what is sent any more.
+    pub const EPIPE: Self = Self(libc::EPIPE);
+    /// A deadline passed.
+    pub const ETIMEDOUT: Self = Self(libc::ETIMEDOUT);
+    /// The message is malformed.
+    pub const EBADMSG: Self = Self(libc::EBADMSG);
+}
+
 impl fmt::Debug for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "errno {} ({})", self.0, io::Error::from_raw_os_error(self.0))

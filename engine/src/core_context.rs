@@ -4,7 +4,7 @@
 use std::{rc::Rc, time::Duration};
 
 use crate::{
-    backend::{Command, Commands, Errno, Io},
+    backend::{Command, Commands, Io},
     connection_handler::SocketState,
     core_counters::CoreCounters,
     inbox::Inbox,
@@ -72,7 +72,7 @@ pub(crate) enum TimerKey {
 }
 
 /// A core's own state, lent to its [`ConnectionHandler`](crate::connection_handler).
-pub struct CoreContext<M> {
+pub struct CoreContext<M: Send> {
     pub(crate) id: CoreId,
     pub(crate) timeouts: CoreTimeouts,
     pub(crate) now: Timestamp,
@@ -182,7 +182,10 @@ impl<M: Send> CoreContext<M> {
     pub fn set_read_deadline(&mut self, conn: ConnKey, kind: Option<ReadDeadline>) {
         let now = self.now;
         let timeout = |kind| match kind {
-            ReadDeadline::KeepAlive if self.is_draining => self.timeouts.drain_idle,
+            ReadDeadline::First | ReadDeadline::KeepAlive if self.is_draining => {
+                self.timeouts.drain_idle
+            }
+            ReadDeadline::First => self.timeouts.connection,
             ReadDeadline::KeepAlive => self.timeouts.keep_alive,
             ReadDeadline::Head => self.timeouts.head,
             ReadDeadline::Body => self.timeouts.body,
@@ -325,7 +328,7 @@ impl Socket {
 }
 
 /// What a core is given at start: its number and its door.
-pub struct CoreSeat<M> {
+pub struct CoreSeat<M: Send> {
     /// The core's number.
     pub id: CoreId,
     /// The only door for other threads.
@@ -334,7 +337,7 @@ pub struct CoreSeat<M> {
     pub counters: Arc<CoreCounters>,
 }
 
-impl<M> Clone for CoreSeat<M> {
+impl<M: Send> Clone for CoreSeat<M> {
     fn clone(&self) -> Self {
         Self {
             id: self.id,
@@ -343,6 +346,3 @@ impl<M> Clone for CoreSeat<M> {
         }
     }
 }
-
-/// The error number of a reset connection.
-pub const ECONNRESET: Errno = Errno(libc::ECONNRESET);

@@ -9,7 +9,7 @@ use crate::{
     backend::{Command, Commands, CoreHandler, Departure, Errno, Event, Io},
     buffer::{Chunks, Lease},
     connection_handler::{ConnectionHandler, SocketEvent},
-    core_context::{CoreContext, CoreMessage, CoreSeat, CoreTimeouts, ECONNRESET, TimerKey},
+    core_context::{CoreContext, CoreMessage, CoreSeat, CoreTimeouts, TimerKey},
     inbox::Batch,
     key::{ConnKey, ListenerId},
     socket::{Failure, Phase, ReadDeadline, Socket},
@@ -66,7 +66,7 @@ impl<H: ConnectionHandler> Core<H> {
             Event::Sent(conn, chunks) => self.sent(conn, chunks),
             Event::PeerGone(conn, Departure::EndOfStream) => self.peer_closed(conn),
             Event::PeerGone(conn, Departure::Reset) => {
-                self.failed(conn, Failure::System(ECONNRESET));
+                self.failed(conn, Failure::System(Errno::ECONNRESET));
             }
             Event::Closed(conn) => self.closed(conn),
             Event::AcceptStopped(listener, errno) => self.accept_stopped(listener, errno),
@@ -91,14 +91,7 @@ impl<H: ConnectionHandler> Core<H> {
         self.cx.socket_count += 1;
         self.cx.counters.connections_accepted.add(1);
         self.cx.set_read_interest(conn, true);
-        self.cx.set_read_deadline(conn, Some(ReadDeadline::KeepAlive));
-        if !self.cx.is_draining
-            && let Some(socket) = self.cx.socket_mut(conn)
-            && let Some((deadline, _)) = socket.read_deadline.as_mut()
-        {
-            *deadline = self.cx.now + self.cx.timeouts.connection;
-            self.cx.arm_socket(conn);
-        }
+        self.cx.set_read_deadline(conn, Some(ReadDeadline::First));
     }
 
     fn received(&mut self, conn: ConnKey, lease: Lease) {
@@ -253,15 +246,11 @@ impl<H: ConnectionHandler> Core<H> {
     }
 
     fn read_deadline(&mut self, conn: ConnKey, kind: ReadDeadline) {
-        let Some(socket) = self.cx.socket_mut(conn) else { return };
         match kind {
             ReadDeadline::Linger => self.cx.close_now(conn),
-            ReadDeadline::Head | ReadDeadline::Body | ReadDeadline::KeepAlive
-                if socket.attachment.is_none() =>
-            {
-                self.cx.close(conn, false);
-            }
-            ReadDeadline::Head | ReadDeadline::Body | ReadDeadline::KeepAlive => {
+            ReadDeadline::First | ReadDeadline::KeepAlive => self.cx.close(conn, false),
+            ReadDeadline::Head | ReadDeadline::Body => {
+                let Some(socket) = self.cx.socket_mut(conn) else { return };
                 socket.failure = Some(Failure::ReadTimeout(kind));
                 self.cx.counters.connections_failed.add(1);
                 self.process(conn, SocketEvent::Error);

@@ -90,7 +90,7 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 /// Running cores.
-pub struct Engine<M> {
+pub struct Engine<M: Send> {
     addresses: Vec<SocketAddr>,
     seats: Vec<CoreSeat<M>>,
     threads: Vec<JoinHandle<()>>,
@@ -233,7 +233,7 @@ impl<M: Send + 'static> Engine<M> {
 }
 
 /// What a core's thread begins with.
-struct CoreStart<M> {
+struct CoreStart<M: Send> {
     seat: CoreSeat<M>,
     cpu: usize,
     listeners: Vec<Listener>,

@@ -33,6 +33,7 @@ pub mod interleave;
 pub mod key;
 pub mod native;
 pub mod out_queue;
+pub mod parker;
 pub mod signals;
 pub mod slab;
 pub mod socket;

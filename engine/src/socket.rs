@@ -56,7 +56,9 @@ pub enum Failure {
 /// What a connection is waiting to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadDeadline {
-    /// The first byte of a request, or of the next one.
+    /// The first byte of a connection's first request.
+    First,
+    /// The first byte of the next request.
     KeepAlive,
     /// The rest of a head.
     Head,

@@ -138,7 +138,7 @@ pub struct Delegation<A: Adapter> {
 }
 
 /// Gives an exchange back to its core, from any thread.
-pub struct ResumeHandle<N> {
+pub struct ResumeHandle<N: Send> {
     pub(crate) key: ExchangeKey,
     pub(crate) inbox: Arc<Inbox<CoreMessage<Message<N>>>>,
 }

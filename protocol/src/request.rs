@@ -9,8 +9,8 @@ use ringcat_engine::{socket::Failure, sync::Arc, timestamp::Timestamp};
 use crate::{
     http11::{
         framing::{BodyLength, Framing},
-        head::Head,
-        target::Target,
+        head::{Head, Span},
+        target::{Target, TargetForm},
     },
     protocol_error::ProtocolError,
 };
@@ -46,8 +46,8 @@ impl Request {
     pub(crate) fn new(peer: SocketAddr) -> Self {
         Self {
             head: RequestHead::default(),
-            target: Target::default(),
-            framing: Framing::default(),
+            target: NO_TARGET,
+            framing: NO_FRAMING,
             peer,
             started: Timestamp::ZERO,
             body: RequestBody::default(),
@@ -59,14 +59,14 @@ impl Request {
         }
     }
 
-    /// The request target's path, undecoded.
+    /// The request target's path, undecoded; `/` where an absolute target has none.
     pub fn raw_path(&self) -> &[u8] {
-        &self.head.get().target()[self.target.path.clone()]
+        self.target.path(self.head.get().target())
     }
 
     /// The query string, undecoded, without the question mark.
     pub fn raw_query(&self) -> Option<&[u8]> {
-        self.target.query.clone().map(|range| &self.head.get().target()[range])
+        self.target.query.map(|query| query.of(self.head.get().target()))
     }
 
     /// The declared length of the content; `None` for chunked content, `Some(0)` for none.
@@ -99,8 +99,8 @@ impl Request {
             is_read_owed,
         } = self;
         head.recycle();
-        *target = Target::default();
-        *framing = Framing::default();
+        *target = NO_TARGET;
+        *framing = NO_FRAMING;
         *started = Timestamp::ZERO;
         body.recycle();
         trailers.clear();
@@ -110,6 +110,21 @@ impl Request {
         *is_read_owed = false;
     }
 }
+
+const NO_TARGET: Target = Target {
+    form: TargetForm::Origin,
+    path: Span { start: 0, len: 0 },
+    query: None,
+    authority: None,
+    scheme: None,
+};
+
+const NO_FRAMING: Framing = Framing {
+    body: BodyLength::None,
+    keep_alive: false,
+    expects_continue: false,
+    server: None,
+};
 
 /// A head in storage that the core lends for a turn, or in an exact copy that other threads share.
 #[derive(Debug, Default)]

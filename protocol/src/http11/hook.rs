@@ -167,7 +167,7 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
             }
         }
         let queued_bytes = call.out.len_bytes();
-        let limit_bytes = self.cell_limits.backlog_bytes_max;
+        let limit_bytes = self.cell_limits.backlog_bytes_max as usize;
         if queued_bytes > limit_bytes {
             return Err(ActionError::Backlog { queued_bytes, limit_bytes });
         }

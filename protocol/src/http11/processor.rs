@@ -3,9 +3,10 @@
 //! bytes out; it owns no socket. Stands for Tomcat's `Http11Processor` and
 //! `AbstractProcessor`.
 
-use std::rc::Rc;
+use std::{net::SocketAddr, rc::Rc, time::Duration};
 
 use ringcat_engine::{
+    backend::Errno,
     connection_handler::{SocketEvent, SocketState},
     core_context::CoreContext,
     current::{Current, ExchangeName},
@@ -19,7 +20,7 @@ use crate::{
     action_code::{ActionCode, ActionHook, Hook},
     adapter::{Adapter, Call, Delegation, Plan, ResumeHandle, Returned, Serviced},
     async_cell::{AsyncCell, Operation, Took},
-    async_state_machine::{Event, Outcome, transition},
+    async_state_machine::{Event, Flag, Outcome, transition},
     exchange::Exchange,
     exchange_key::ExchangeKey,
     http11::{
@@ -55,6 +56,9 @@ pub(crate) struct Http11Processor<A: Adapter> {
     is_read_due: bool,
     credit_bytes: usize,
     swallowed_bytes: u64,
+    /// Decoded bytes on their way to a worker.
+    piece: Vec<u8>,
+    is_inbound_ended: bool,
 }
 
 /// Where an exchange is.
@@ -73,7 +77,7 @@ enum Stage {
 }
 
 impl<A: Adapter> Http11Processor<A> {
-    pub(crate) fn new(peer: std::net::SocketAddr) -> Self {
+    pub(crate) fn new(peer: SocketAddr) -> Self {
         let exchange = Exchange {
             request: Box::new(Request::new(peer)),
             response: Box::new(Response::default()),
@@ -85,7 +89,7 @@ impl<A: Adapter> Http11Processor<A> {
             deferred: Vec::new(),
             cell: None,
             parser: HeadParser::default(),
-            decoder: BodyDecoder::default(),
+            decoder: BodyDecoder::None,
             encoder: ResponseEncoder::default(),
             stage: Stage::Head,
             is_ack_due: false,
@@ -93,11 +97,13 @@ impl<A: Adapter> Http11Processor<A> {
             is_read_due: false,
             credit_bytes: 0,
             swallowed_bytes: 0,
+            piece: Vec::new(),
+            is_inbound_ended: false,
         }
     }
 
     /// Takes a recycled processor into use on another connection.
-    pub(crate) fn attach_to(&mut self, peer: std::net::SocketAddr) {
+    pub(crate) fn attach_to(&mut self, peer: SocketAddr) {
         self.exchange_mut().request.peer = peer;
     }
 
@@ -151,7 +157,7 @@ impl<A: Adapter> Http11Processor<A> {
     pub(crate) fn async_deadline(&self) -> Option<Timestamp> {
         let cell = self.cell.as_ref()?;
         let millis = u64::try_from(cell.timeout_millis()).ok().filter(|millis| *millis > 0)?;
-        Some(cell.start_time() + std::time::Duration::from_millis(millis))
+        Some(Timestamp::from_nanos(cell.start_nanos()) + Duration::from_millis(millis))
     }
 
     /// A worker thread gave the exchange back.
@@ -169,8 +175,7 @@ impl<A: Adapter> Http11Processor<A> {
         self.exchange = Some(Exchange { request, response, note });
         self.stage = Stage::Called;
         self.refresh_failure(cx, at);
-        let deferred = std::mem::take(&mut self.deferred);
-        self.apply(shared, cx, at, deferred);
+        self.apply_deferred(shared, cx, at);
         self.with_call(shared, cx, at, |adapter, call| (adapter.resume(call), ()));
     }
 
@@ -225,6 +230,8 @@ impl<A: Adapter> Http11Processor<A> {
             is_read_due,
             credit_bytes,
             swallowed_bytes,
+            piece,
+            is_inbound_ended,
         } = self;
         let exchange = exchange.as_mut().expect("an exchange is recycled by its owner");
         exchange.request.recycle();
@@ -234,7 +241,7 @@ impl<A: Adapter> Http11Processor<A> {
         *delegated = None;
         deferred.clear();
         *parser = HeadParser::default();
-        *decoder = BodyDecoder::default();
+        *decoder = BodyDecoder::None;
         *encoder = ResponseEncoder::default();
         *stage = Stage::Head;
         *is_ack_due = false;
@@ -242,6 +249,8 @@ impl<A: Adapter> Http11Processor<A> {
         *is_read_due = false;
         *credit_bytes = 0;
         *swallowed_bytes = 0;
+        *piece = Vec::new();
+        *is_inbound_ended = false;
     }
 
     /// The exchange's cell, if it has one.
@@ -373,11 +382,12 @@ impl<A: Adapter> Http11Processor<A> {
         cx: &mut Cx<A>,
         at: At,
     ) -> Option<SocketState> {
-        let request = &mut self.exchange_mut().request;
+        let exchange = self.exchange.as_mut().expect("the core owns an exchange that begins");
+        let request = &mut exchange.request;
         let head = request.head.get();
         let (version, is_head) = (head.version(), request.is_head());
         let parsed = parse_target(head.method(), head.target())
-            .and_then(|target| framing(head).map(|framing| (target, framing)));
+            .and_then(|target| framing(head, &target).map(|framing| (target, framing)));
         let (target, framing) = match parsed {
             Ok(parsed) => parsed,
             Err(error) => {
@@ -436,7 +446,10 @@ impl<A: Adapter> Http11Processor<A> {
 
     fn acknowledge(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) {
         if self.is_ack_due {
-            self.with_hook(shared, cx, at, |hook| hook.action(ActionCode::Ack));
+            let sent = self.with_hook(shared, cx, at, |hook| hook.action(ActionCode::Ack));
+            if let Err(error) = sent {
+                tracing::debug!("100-continue could not be sent: {error}");
+            }
         }
     }
 
@@ -534,12 +547,9 @@ impl<A: Adapter> Http11Processor<A> {
         cx.set_read_deadline(at.conn, None);
         let mut exchange = self.exchange.take().expect("the core owns the exchange here");
         let cell = Arc::clone(self.cell.get_or_insert_with(|| shared.hook.new_cell(at.key)));
-        cell.set_head(exchange.request.head.share());
+        cell.set_head(|| exchange.request.head.share());
         let storage = exchange.request.head.give_back(true);
         shared.put_head(storage);
-        if exchange.request.body.is_finished() {
-            cell.finish_inbound();
-        }
         let resume = ResumeHandle { key: at.key, inbox: Arc::clone(&shared.inbox) };
         let name = at.name(cx);
         let delegation = Delegation { exchange, cell: Arc::clone(&cell), resume, name };
@@ -573,41 +583,42 @@ impl<A: Adapter> Http11Processor<A> {
         self.take_operations_delegated(shared, cx, at);
         let Some(cell) = self.cell.clone() else { return SocketState::Suspended };
         let Some(socket) = cx.socket_mut(at.conn) else { return SocketState::Suspended };
-        let mut pieces = std::mem::take(&mut shared.body_piece);
+        let high_water = shared.options.body_high_water_bytes;
         let mut failed = None;
-        while !self.decoder.is_done() && failed.is_none() {
-            let room = shared.options.body_high_water_bytes.saturating_sub(cell.inbound_len());
-            let input = socket.input.bytes();
-            if room == 0 || input.is_empty() {
+        loop {
+            // A reader that is inside the queue right now gets the piece with the next look.
+            if !self.piece.is_empty() && cell.push_inbound(&self.piece).is_none() {
                 break;
             }
-            match self.decoder.decode(input, &mut pieces, room) {
-                Ok(decoded) => {
-                    cell.push_inbound(&pieces);
-                    pieces.clear();
-                    socket.input.consume(decoded.consumed);
-                    if self.decoder.is_done() {
-                        cell.finish_inbound();
-                    }
-                    if decoded.consumed == 0 {
-                        break;
-                    }
+            self.piece.clear();
+            let room = high_water.saturating_sub(cell.inbound_len());
+            let input = socket.input.bytes();
+            if self.decoder.is_done() || room == 0 || input.is_empty() {
+                break;
+            }
+            match self.decoder.decode(input, &mut self.piece, room) {
+                Ok(decoded) => socket.input.consume(decoded.consumed),
+                Err(_) => {
+                    failed = Some(Errno::EBADMSG);
+                    break;
                 }
-                Err(_) => failed = Some(std::io::ErrorKind::InvalidData),
             }
         }
-        pieces.clear();
-        shared.body_piece = pieces;
+        let is_done = self.decoder.is_done() && self.piece.is_empty();
+        if is_done && !std::mem::replace(&mut self.is_inbound_ended, true) {
+            cell.finish_inbound();
+        }
         if !self.decoder.is_done() && socket.is_eof() && socket.input.is_empty() {
-            failed = Some(std::io::ErrorKind::UnexpectedEof);
+            failed = Some(Errno::ECONNRESET);
         }
-        if let Some(kind) = failed {
+        if let Some(errno) = failed {
             self.encoder.keep_alive = false;
-            cell.fail_inbound(kind);
+            if !std::mem::replace(&mut self.is_inbound_ended, true) {
+                cell.fail_inbound(errno.0);
+            }
         }
-        let is_wanted = failed.is_none()
-            && !self.decoder.is_done()
-            && cell.inbound_len() < shared.options.body_high_water_bytes;
+        let is_wanted =
+            failed.is_none() && !self.decoder.is_done() && cell.inbound_len() < high_water;
         if is_wanted {
             self.await_body(cx, at);
         } else {
@@ -642,11 +653,13 @@ impl<A: Adapter> Http11Processor<A> {
     fn delegate_failed(&mut self, cx: &mut Cx<A>, at: At) -> SocketState {
         let failure = cx.socket(at.conn).and_then(|socket| socket.failure());
         if let Some(cell) = &self.cell {
-            if matches!(failure, Some(Failure::ReadTimeout(_))) {
-                cell.fail_inbound(std::io::ErrorKind::TimedOut);
-            } else {
-                cell.fail_inbound(std::io::ErrorKind::ConnectionReset);
-                cell.fail_output();
+            let is_timeout = matches!(failure, Some(Failure::ReadTimeout(_)));
+            let errno = if is_timeout { Errno::ETIMEDOUT } else { Errno::ECONNRESET };
+            if !std::mem::replace(&mut self.is_inbound_ended, true) {
+                cell.fail_inbound(errno.0);
+            }
+            if !is_timeout {
+                cell.set_flag(Flag::IoError);
             }
         }
         self.encoder.keep_alive = false;
@@ -789,7 +802,7 @@ impl<A: Adapter> Http11Processor<A> {
     fn refresh_failure(&mut self, cx: &Cx<A>, at: At) {
         let failure = match cx.socket(at.conn) {
             Some(socket) => socket.failure(),
-            None => Some(Failure::System(ringcat_engine::core_context::ECONNRESET)),
+            None => Some(Failure::System(Errno::ECONNRESET)),
         };
         self.exchange_mut().request.failure = failure;
     }
@@ -824,9 +837,18 @@ impl<A: Adapter> Http11Processor<A> {
         match cell.take() {
             Took::Contended => false,
             Took::Taken { operations, .. } => {
+                self.apply_deferred(shared, cx, at);
                 self.apply(shared, cx, at, operations);
                 true
             }
+        }
+    }
+
+    /// Applies what concerns more than the response and was met inside a call.
+    fn apply_deferred(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) {
+        let deferred = std::mem::take(&mut self.deferred);
+        if !deferred.is_empty() {
+            self.with_call(shared, cx, at, |adapter, call| (adapter.apply(call, deferred), ()));
         }
     }
 
@@ -855,7 +877,9 @@ impl<A: Adapter> Http11Processor<A> {
         loop {
             let Some(cell) = self.cell.clone() else { return SocketState::Long };
             let Took::Taken { word, operations } = cell.take() else { return SocketState::Long };
-            if !operations.is_empty() {
+            if !operations.is_empty() || !self.deferred.is_empty() {
+                // What was put off was called before what is in the list now.
+                self.apply_deferred(shared, cx, at);
                 self.apply(shared, cx, at, operations);
                 continue;
             }
@@ -962,12 +986,12 @@ impl<A: Adapter> Http11Processor<A> {
             Some(socket) => {
                 let errno = match socket.failure() {
                     Some(Failure::System(errno)) => Some(errno),
-                    Some(Failure::WriteTimeout | Failure::PeerClosed) => Some(EPIPE),
+                    Some(Failure::WriteTimeout | Failure::PeerClosed) => Some(Errno::EPIPE),
                     Some(Failure::ReadTimeout(_)) | None => None,
                 };
                 (std::mem::take(&mut socket.out), errno)
             }
-            None => (ringcat_engine::out_queue::OutQueue::default(), Some(EPIPE)),
+            None => (ringcat_engine::out_queue::OutQueue::default(), Some(Errno::EPIPE)),
         };
         shared.hook.enter(
             cx.now(),
@@ -979,6 +1003,8 @@ impl<A: Adapter> Http11Processor<A> {
                 cell: self.cell.take(),
                 is_ack_due: self.is_ack_due,
                 errno,
+                credit_bytes: 0,
+                deferred: Vec::new(),
             },
         );
     }
@@ -988,6 +1014,8 @@ impl<A: Adapter> Http11Processor<A> {
         self.encoder = call.encoder;
         self.cell = call.cell;
         self.is_ack_due = call.is_ack_due;
+        self.credit_bytes += call.credit_bytes;
+        self.deferred.extend(call.deferred);
         if let Some(socket) = cx.socket_mut(at.conn) {
             socket.out = call.out;
         }
@@ -1019,4 +1047,3 @@ const BODY_CUT: ProtocolError =
     ProtocolError::bad_request("the connection ended inside the content");
 const REQUEST_TIMEOUT: ProtocolError =
     ProtocolError::new(408, "the request did not arrive in time");
-const EPIPE: ringcat_engine::backend::Errno = ringcat_engine::backend::Errno(32);
