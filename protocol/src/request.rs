@@ -166,6 +166,13 @@ impl RequestHead {
         std::mem::take(&mut self.lent)
     }
 
+    /// Gives the core its storage back and keeps what came of an unfinished head, for the parser to
+    /// go on with.
+    pub(crate) fn make_exact(&mut self) -> Head {
+        let exact = self.lent.to_exact();
+        std::mem::replace(&mut self.lent, exact)
+    }
+
     fn recycle(&mut self) {
         self.lent.clear();
         self.shared = None;

@@ -368,15 +368,19 @@ impl<A: Adapter> Http11Processor<A> {
         let now = cx.now();
         let Some(socket) = cx.socket_mut(at.conn) else { return Some(SocketState::Closed) };
         let exchange = self.exchange.as_mut().expect("the core owns an exchange without head");
-        shared.lend_storage(exchange);
+        if self.parser.is_fresh() {
+            shared.lend_storage(exchange);
+        }
         let head = exchange.request.head.lent_mut();
         let input = socket.input.bytes();
         let progress = self.parser.parse(input, head, &shared.options.head);
         match progress {
             Ok(HeadProgress::Incomplete) if socket.is_eof() => Some(SocketState::Closed),
-            Ok(HeadProgress::Incomplete) if !self.parser.has_started() => Some(SocketState::Open),
+            Ok(HeadProgress::Incomplete) if input.is_empty() => Some(SocketState::Open),
             Ok(HeadProgress::Incomplete) => {
-                if exchange.request.started == Timestamp::ZERO {
+                // Empty lines before a request do not start its clock.
+                let has_started = self.parser.has_started();
+                if has_started && exchange.request.started == Timestamp::ZERO {
                     exchange.request.started = now;
                     cx.set_read_deadline(at.conn, Some(ReadDeadline::Head));
                 }
@@ -933,10 +937,11 @@ impl<A: Adapter> Http11Processor<A> {
 
     /// What a waiting exchange keeps is exactly as large as its bytes; storage goes back.
     fn leave_turn(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) {
-        let keep_head = self.stage != Stage::Head;
+        let is_complete = self.stage != Stage::Head;
         if let Some(exchange) = self.exchange.as_mut() {
-            let head = exchange.request.head.give_back(keep_head);
-            shared.put_head(head);
+            let head = &mut exchange.request.head;
+            let storage = if is_complete { head.give_back(true) } else { head.make_exact() };
+            shared.put_head(storage);
             shared.put_buffer(exchange.response.give_back_buffer());
         }
         if self.is_async() {

@@ -23,7 +23,12 @@ pub(crate) fn contexts(
 fn examples(path: &str) -> Context {
     let marks = Arc::new(plain::Marks::default());
     let context = Context::new(path)
-        .get("", |_req, res| {
+        .get("", |req, res| {
+            if !req.request_uri().ends_with('/') {
+                // The page's links are relative to its folder.
+                let folder = format!("{}/", req.request_uri());
+                return res.send_redirect(&folder);
+            }
             res.set_content_type("text/html;charset=utf-8");
             res.write(include_str!("../../../assets/examples.html"))
         })
@@ -38,7 +43,7 @@ fn examples(path: &str) -> Context {
         .named_servlet("header", &["/header"], plain::Header)
         .get("/redirect", plain::redirect)
         .get("/cookie", plain::cookie)
-        .get("/fail", plain::fail)
+        .method(Methods::ALL, "/fail", plain::fail)
         .filter("/secret/*", plain::Forbidden)
         .method(Methods::ALL, "/secret/*", |_req, res| res.write("top secret\n"))
         .get("/static/page.txt", plain::page)

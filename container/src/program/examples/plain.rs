@@ -7,7 +7,8 @@ use std::{
 };
 
 use ringcat::{
-    Cookie, Error, Filter, FilterChain, HttpServlet, Methods, Request, Response, Result, Servlet,
+    Cookie, Error, Filter, FilterChain, HttpServlet, Methods, Request, Response, Result, ServiceMode,
+    Servlet,
 };
 
 use sha2::{Digest, Sha256};
@@ -119,6 +120,11 @@ impl Servlet for Sink {
 pub(crate) struct Ignore;
 
 impl Servlet for Ignore {
+    /// What is never read need not be waited for.
+    fn mode(&self) -> ServiceMode {
+        ServiceMode::Streaming
+    }
+
     fn service(&self, _req: &mut Request, res: &mut Response) -> Result<()> {
         res.set_content_type("text/plain");
         res.write("ignored\n")
