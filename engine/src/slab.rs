@@ -322,6 +322,8 @@ const _: () = assert!(Slab::<()>::PAGE_SLOTS == u64::BITS as usize);
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use std::collections::HashMap;
 
     use proptest::prelude::*;
