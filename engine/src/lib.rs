@@ -15,17 +15,22 @@
 //! | [`inbox`] | the only door for other threads, and its wake |
 //! | [`slab`] | paged, stamped slots |
 //! | [`worker_pool`] | bounded threads for code that blocks |
+//! | [`cpus`] | which CPUs there are, lists of them, pinning |
+//! | [`signals`] | the signals that end the process, waited for by one thread |
 //! | [`current`] | who is running on this thread |
 
 pub mod backend;
 pub mod buffer;
+pub mod cpus;
 pub mod current;
 pub mod event_fd;
 pub mod inbox;
 pub mod interleave;
 pub mod key;
 pub mod native;
+pub mod signals;
 pub mod slab;
 pub mod sync;
 pub mod timer_wheel;
 pub mod timestamp;
+pub mod worker_pool;

@@ -2,11 +2,15 @@
 //! under `--cfg loom`. The layers above take theirs from here too, so one switch covers a model
 //! that spans crates.
 
+// Loom's locks fail with the errors of std.
+#[cfg(loom)]
+pub use std::sync::TryLockError;
+
 #[cfg(loom)]
 pub use loom::{
     sync::{
-        Arc, Mutex, MutexGuard, TryLockError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
 };
@@ -14,7 +18,7 @@ pub use loom::{
 pub use std::{
     sync::{
         Arc, Mutex, MutexGuard, TryLockError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
 };
