@@ -52,6 +52,12 @@ impl EventFd {
     }
 }
 
+impl Wake for crate::sync::Arc<EventFd> {
+    fn wake(&self) {
+        EventFd::wake(self);
+    }
+}
+
 impl Wake for EventFd {
     fn wake(&self) {
         Self::wake(self);

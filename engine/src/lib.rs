@@ -21,15 +21,24 @@
 
 pub mod backend;
 pub mod buffer;
+pub mod connection_handler;
+pub mod core_context;
+pub mod core_counters;
+pub mod core_thread;
 pub mod cpus;
 pub mod current;
+pub mod engine;
 pub mod event_fd;
 pub mod inbox;
+pub mod input_buffer;
 pub mod interleave;
 pub mod key;
 pub mod native;
+pub mod out_queue;
+pub mod parker;
 pub mod signals;
 pub mod slab;
+pub mod socket;
 pub mod sync;
 pub mod timer_wheel;
 pub mod timestamp;

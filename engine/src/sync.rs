@@ -2,10 +2,6 @@
 //! under `--cfg loom`. The layers above take theirs from here too, so one switch covers a model
 //! that spans crates.
 
-// Loom's locks fail with the errors of std.
-#[cfg(loom)]
-pub use std::sync::TryLockError;
-
 #[cfg(loom)]
 pub use loom::{
     sync::{
@@ -14,10 +10,12 @@ pub use loom::{
     },
     thread,
 };
+/// The answers of a lock; loom's locks give std's.
+pub use std::sync::{PoisonError, TryLockError};
 #[cfg(not(loom))]
 pub use std::{
     sync::{
-        Arc, Mutex, MutexGuard, TryLockError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,

@@ -148,7 +148,7 @@ impl NativeBackend {
         let deadlines = [handler_deadline, self.acceptors.next_deadline()];
         let next = deadlines.into_iter().flatten().min().filter(|at| *at != Timestamp::NEVER);
         let Some(at) = next else { return Wait::For(None) };
-        match at.saturating_since(self.sockets.clock()) {
+        match at.saturating_since(self.sockets.time()) {
             Duration::ZERO => Wait::No,
             left => Wait::For(Some(left)),
         }
@@ -163,7 +163,7 @@ impl NativeBackend {
 
     /// One turn after its enter; whether the handler has work left.
     fn turn<H: CoreHandler>(&mut self, handler: &mut H) -> bool {
-        self.now = self.sockets.clock();
+        self.now = self.sockets.time();
         self.acceptors.begin_turn(self.now);
         self.dispatch_all(handler);
         if self.is_stopped {
@@ -265,9 +265,9 @@ impl NativeBackend {
     /// Cancels everything and waits until nothing is in flight; whether that worked in time.
     fn end_operations(&mut self) -> bool {
         self.ring.push(Operation::cancel_all());
-        let deadline = self.sockets.clock() + END_MAX;
+        let deadline = self.sockets.time() + END_MAX;
         while self.ring.in_flight() > 0 {
-            let left = deadline.saturating_since(self.sockets.clock());
+            let left = deadline.saturating_since(self.sockets.time());
             self.buffers.publish();
             if left.is_zero() || self.ring.enter(Wait::For(Some(left))).is_err() {
                 return false;
@@ -287,11 +287,12 @@ impl Backend for NativeBackend {
         "native"
     }
 
+    fn io(&self) -> Rc<dyn Io> {
+        Rc::<Sockets>::clone(&self.sockets)
+    }
+
     fn run<H: CoreHandler>(mut self, handler: &mut H) -> io::Result<()> {
-        self.now = self.sockets.clock();
-        let io: Rc<dyn Io> = Rc::<Sockets>::clone(&self.sockets);
-        handler.start(io, &mut self.commands);
-        self.execute_commands();
+        self.now = self.sockets.time();
         self.arm_wake();
         self.step_acceptors();
         let mut has_work = false;

@@ -5,8 +5,6 @@ use std::{
     cell::{Cell, RefCell},
     net::SocketAddr,
     os::fd::{AsRawFd, OwnedFd},
-    sync::OnceLock,
-    time::Instant,
 };
 
 use super::{connection::Connection, socket_calls};
@@ -14,7 +12,7 @@ use crate::{
     backend::{Errno, Io, SendNow},
     key::ConnKey,
     slab::{Slab, SlabKey},
-    timestamp::Timestamp,
+    timestamp::{Clock, Timestamp},
 };
 
 /// The connections of a core and its clock. No borrow of the connections is held while the handler
@@ -25,7 +23,7 @@ pub(crate) struct Sockets {
     /// The last reap left completions behind: any connection may have input that is not
     /// delivered.
     pub(crate) has_unreaped: Cell<bool>,
-    start: Instant,
+    clock: Clock,
 }
 
 impl Sockets {
@@ -34,13 +32,13 @@ impl Sockets {
         Self {
             connections: RefCell::new(Slab::with_stamp_mask(ConnKey::STAMP_MASK)),
             has_unreaped: Cell::new(false),
-            start: engine_start(),
+            clock: Clock::system(),
         }
     }
 
     /// The time. The one place of this backend that reads the clock.
-    pub(crate) fn clock(&self) -> Timestamp {
-        Timestamp::ZERO + self.start.elapsed()
+    pub(crate) fn time(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Runs `f` on a connection that is not closing.
@@ -65,8 +63,8 @@ impl Io for Sockets {
             .unwrap_or(false)
     }
 
-    fn now(&self) -> Timestamp {
-        self.clock()
+    fn clock(&self) -> Clock {
+        self.clock
     }
 
     fn local_address(&self, conn: ConnKey) -> Option<SocketAddr> {
@@ -78,10 +76,4 @@ impl Io for Sockets {
 #[inline]
 pub(crate) fn slab_key(conn: ConnKey) -> SlabKey {
     SlabKey { slot: conn.slot, stamp: conn.stamp }
-}
-
-/// The moment that all cores' clocks count from: the first backend's start.
-fn engine_start() -> Instant {
-    static START: OnceLock<Instant> = OnceLock::new();
-    *START.get_or_init(Instant::now)
 }
