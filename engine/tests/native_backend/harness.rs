@@ -38,7 +38,7 @@ impl Turn<'_> {
 /// The closure's core.
 pub(crate) struct TestCore<F> {
     on_event: F,
-    io: Option<Rc<dyn Io>>,
+    io: Rc<dyn Io>,
     inbox: mpsc::Receiver<Command>,
     posted: VecDeque<Command>,
     is_busy: bool,
@@ -46,19 +46,15 @@ pub(crate) struct TestCore<F> {
 }
 
 impl<F: FnMut(&mut Turn<'_>, Event)> TestCore<F> {
-    pub(crate) fn new(on_event: F, inbox: mpsc::Receiver<Command>) -> Self {
+    pub(crate) fn new(on_event: F, io: Rc<dyn Io>, inbox: mpsc::Receiver<Command>) -> Self {
         let posted = VecDeque::new();
-        Self { on_event, io: None, inbox, posted, is_busy: false, deadline: None }
+        Self { on_event, io, inbox, posted, is_busy: false, deadline: None }
     }
 }
 
 impl<F: FnMut(&mut Turn<'_>, Event)> CoreHandler for TestCore<F> {
-    fn start(&mut self, io: Rc<dyn Io>, _commands: &mut Commands) {
-        self.io = Some(io);
-    }
-
     fn on(&mut self, now: Timestamp, event: Event, commands: &mut Commands) {
-        let io = self.io.as_ref().unwrap();
+        let io = &self.io;
         let (is_busy, deadline) = (&mut self.is_busy, &mut self.deadline);
         (self.on_event)(&mut Turn { now, commands, io, is_busy, deadline }, event);
     }
@@ -129,7 +125,8 @@ impl Server {
             let listeners = std::mem::take(&mut listeners);
             let backend = open(&options, listeners, core_wake);
             let stats = backend.stats();
-            backend.run(&mut TestCore::new(make(), receiver))?;
+            let io = backend.io();
+            backend.run(&mut TestCore::new(make(), io, receiver))?;
             Ok(Counts::of(&stats))
         });
         Self { address, wake, inbox, thread: Some(thread) }

@@ -68,7 +68,8 @@ fn an_idle_core_uses_next_to_no_cpu() {
         }
         _ => {}
     };
-    backend.run(&mut TestCore::new(on_event, receiver)).unwrap();
+    let io = backend.io();
+    backend.run(&mut TestCore::new(on_event, io, receiver)).unwrap();
     assert!(used < Duration::from_millis(30), "{used:?} of CPU in 300 ms");
     assert!(stats.enters.get() < 50, "{} enters", stats.enters.get());
     drop(client);
