@@ -365,7 +365,7 @@ impl Adapter for CoyoteAdapter {
             let taken = job_parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
             let Some((inner, note, resume)) = taken else { return };
             let hook = Hook::Worker { cell, clock };
-            let mut request = Request { inner, note, hook: hook.clone(), name };
+            let mut request = Request { inner, note, hook: hook.clone() };
             let mut response = Response::new(shadow, hook);
             let current = Current { exchange: Some(name), ..Current::get() };
             current.scope(|| {
@@ -381,7 +381,7 @@ impl Adapter for CoyoteAdapter {
         }
         let taken = parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let (inner, note, _resume) = taken.expect("a refused job did not run");
-        let mut request = Request { inner, note, hook: hook.clone(), name };
+        let mut request = Request { inner, note, hook: hook.clone() };
         let mut response = Response::new(response, hook);
         tracing::warn!("the worker pool takes no more requests: 503");
         response.inner.status = 503;
@@ -481,9 +481,9 @@ impl Adapter for CoyoteAdapter {
 
 /// Wraps an exchange for the length of a call.
 fn open(call: Call<CoyoteAdapter>) -> (Request, Response) {
-    let Call { exchange, hook, name } = call;
+    let Call { exchange, hook, .. } = call;
     let Exchange { request, response, note } = exchange;
-    let request = Request { inner: request, note, hook: hook.clone(), name };
+    let request = Request { inner: request, note, hook: hook.clone() };
     (request, Response::new(response, hook))
 }
 

@@ -4,7 +4,7 @@
 
 use std::{any::Any, borrow::Cow, collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use ringcat_engine::{current::ExchangeName, sync::Arc};
+use ringcat_engine::sync::Arc;
 use ringcat_protocol::{
     action_code::Hook,
     async_cell::{AsyncCell, Look},
@@ -34,7 +34,6 @@ pub struct Request {
     pub(crate) inner: Box<ProtocolRequest>,
     pub(crate) note: Box<RequestNote>,
     pub(crate) hook: Hook<ContainerOperation>,
-    pub(crate) name: ExchangeName,
 }
 
 /// The container's part of an exchange; recycled with it.

@@ -307,10 +307,18 @@ impl<H: ConnectionHandler> Core<H> {
         }
     }
 
+    /// Ends the loop. What still belongs to connections is released before the ring goes, so that
+    /// no other thread waits for it.
     fn stop(&mut self) {
-        if !std::mem::replace(&mut self.is_stopping, true) {
-            self.cx.commands.push(Command::Stop);
+        if std::mem::replace(&mut self.is_stopping, true) {
+            return;
         }
+        let sockets = self.cx.sockets.iter_mut().flatten();
+        let left: Vec<u64> = sockets.filter_map(|socket| socket.attachment.take()).collect();
+        for attachment in left {
+            self.handler.on_closed(&mut self.cx, attachment);
+        }
+        self.cx.commands.push(Command::Stop);
     }
 }
 

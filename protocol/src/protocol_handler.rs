@@ -209,7 +209,11 @@ impl<A: Adapter> ProtocolHandler<A> {
         let Some(mut processor) = self.table.detach(key) else { return };
         let at = At { conn, key };
         self.shared.turn_requests = 0;
-        processor.resume(&mut self.shared, cx, at, returned);
+        if let Err(returned) = processor.resume(&mut self.shared, cx, at, returned) {
+            self.table.attach(key, processor);
+            cx.post(Message::Resume(key, returned));
+            return;
+        }
         let state = processor.after_resume(&mut self.shared, cx, at);
         self.put_away(cx, at, processor, state);
         cx.settle(conn, state);

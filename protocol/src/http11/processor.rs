@@ -59,6 +59,10 @@ pub(crate) struct Http11Processor<A: Adapter> {
     /// Decoded bytes on their way to a worker.
     piece: Vec<u8>,
     is_inbound_ended: bool,
+    /// The round is over, and its second pass was put off.
+    is_ending: bool,
+    /// An event that was put off.
+    missed: Option<SocketEvent>,
 }
 
 /// Where an exchange is.
@@ -99,6 +103,8 @@ impl<A: Adapter> Http11Processor<A> {
             swallowed_bytes: 0,
             piece: Vec::new(),
             is_inbound_ended: false,
+            is_ending: false,
+            missed: None,
         }
     }
 
@@ -118,7 +124,12 @@ impl<A: Adapter> Http11Processor<A> {
         event: SocketEvent,
     ) -> SocketState {
         self.lend_buffer(shared);
-        let mut after_end = false;
+        // What a held list put off comes with the look that was posted then.
+        let mut event = match self.missed.take() {
+            Some(missed) if event == SocketEvent::OpenRead => missed,
+            Some(_) | None => event,
+        };
+        let mut after_end = std::mem::take(&mut self.is_ending);
         let state = loop {
             let state = if std::mem::take(&mut self.is_error_due) {
                 self.dispatch(shared, cx, at, SocketEvent::Error)
@@ -139,6 +150,10 @@ impl<A: Adapter> Http11Processor<A> {
             let state =
                 if self.is_async() { self.async_post_process(shared, cx, at) } else { state };
             after_end = state == SocketState::AsyncEnd;
+            if after_end {
+                // The event has had its effect; the second round only finishes the response.
+                event = SocketEvent::OpenRead;
+            }
             if !after_end && !self.is_error_due && !self.is_read_due {
                 break state;
             }
@@ -162,17 +177,20 @@ impl<A: Adapter> Http11Processor<A> {
         Some(Timestamp::from_nanos(cell.start_nanos()) + Duration::from_millis(millis))
     }
 
-    /// A worker thread gave the exchange back.
+    /// A worker thread gave the exchange back. While a caller holds the list of operations it
+    /// cannot be taken; the parts come back then, for another try.
     pub(crate) fn resume(
         &mut self,
         shared: &mut Shared<A>,
         cx: &mut Cx<A>,
         at: At,
         returned: Returned<A::Note>,
-    ) {
-        let Returned { request, note } = returned;
+    ) -> Result<(), Returned<A::Note>> {
         assert!(self.stage == Stage::Delegated, "resumed without having been delegated");
-        self.take_operations_delegated(shared, cx, at);
+        if !self.take_operations_delegated(shared, cx, at) {
+            return Err(returned);
+        }
+        let Returned { request, note } = returned;
         let response = self.delegated.take().expect("the response stayed while delegated");
         self.exchange = Some(Exchange { request, response, note });
         self.stage = Stage::Called;
@@ -180,6 +198,7 @@ impl<A: Adapter> Http11Processor<A> {
         self.refresh_failure(cx, at);
         self.apply_deferred(shared, cx, at);
         self.with_call(shared, cx, at, |adapter, call| (adapter.resume(call), ()));
+        Ok(())
     }
 
     /// Content that the worker left unread is the exchange's again.
@@ -252,6 +271,8 @@ impl<A: Adapter> Http11Processor<A> {
             swallowed_bytes,
             piece,
             is_inbound_ended,
+            is_ending,
+            missed,
         } = self;
         let exchange = exchange.as_mut().expect("an exchange is recycled by its owner");
         exchange.request.recycle();
@@ -271,6 +292,8 @@ impl<A: Adapter> Http11Processor<A> {
         *swallowed_bytes = 0;
         *piece = Vec::new();
         *is_inbound_ended = false;
+        *is_ending = false;
+        *missed = None;
         // The note has let go of its handles by now.
         if let Some(cell) = cell {
             shared.hook.keep_cell(cell);
@@ -300,9 +323,9 @@ impl<A: Adapter> Http11Processor<A> {
         event: SocketEvent,
     ) -> SocketState {
         match (self.stage, event) {
-            (_, SocketEvent::Disconnect | SocketEvent::Stop) => SocketState::Closed,
             (Stage::Delegated, SocketEvent::Error) => self.delegate_failed(cx, at),
             (Stage::Delegated, _) => self.service_delegated(shared, cx, at),
+            (_, SocketEvent::Disconnect | SocketEvent::Stop) => SocketState::Closed,
             (Stage::Head | Stage::Collecting { .. }, SocketEvent::Error) => {
                 self.input_failed(shared, cx, at)
             }
@@ -653,11 +676,17 @@ impl<A: Adapter> Http11Processor<A> {
         SocketState::Suspended
     }
 
-    fn take_operations_delegated(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) {
-        let Some(cell) = self.cell.clone() else { return };
-        let Took::Taken { operations, .. } = cell.take() else { return };
+    /// Applies what the worker and others asked for; `false` if a caller holds the list right now.
+    fn take_operations_delegated(
+        &mut self,
+        shared: &mut Shared<A>,
+        cx: &mut Cx<A>,
+        at: At,
+    ) -> bool {
+        let Some(cell) = self.cell.clone() else { return true };
+        let Took::Taken { operations, .. } = cell.take() else { return false };
         if operations.is_empty() {
-            return;
+            return true;
         }
         self.credit_bytes += operations.iter().map(Operation::credit_bytes).sum::<usize>();
         let response = self.delegated.take().expect("the response stayed while delegated");
@@ -672,6 +701,7 @@ impl<A: Adapter> Http11Processor<A> {
         self.delegated = Some(response);
         self.deferred = deferred;
         self.on_sent(cx.socket(at.conn).map_or(0, |socket| socket.out.len_bytes()));
+        true
     }
 
     /// The connection failed under a worker: it learns from its next read or write.
@@ -840,6 +870,8 @@ impl<A: Adapter> Http11Processor<A> {
         event: SocketEvent,
     ) -> SocketState {
         if !self.take_operations(shared, cx, at) {
+            self.is_ending = !self.is_async();
+            self.missed = Some(event).filter(|event| *event != SocketEvent::OpenRead);
             return SocketState::Long;
         }
         let is_usable = self.with_call(shared, cx, at, |adapter, call| {
@@ -1026,6 +1058,9 @@ impl<A: Adapter> Http11Processor<A> {
             }
             None => (ringcat_engine::out_queue::OutQueue::default(), Some(Errno::EPIPE)),
         };
+        if cx.is_draining() && !self.encoder.is_committed() {
+            self.encoder.keep_alive = false;
+        }
         shared.hook.enter(
             cx.now(),
             CallState {
