@@ -15,6 +15,7 @@
 //! | [`inbox`] | the only door for other threads, and its wake |
 //! | [`slab`] | paged, stamped slots |
 //! | [`worker_pool`] | bounded threads for code that blocks |
+//! | [`parker`] | a thread that is not a core's waits until it is told to go on |
 //! | [`current`] | who is running on this thread |
 
 pub mod backend;
@@ -25,6 +26,7 @@ pub mod inbox;
 pub mod interleave;
 pub mod key;
 pub mod native;
+pub mod parker;
 pub mod slab;
 pub mod sync;
 pub mod timer_wheel;

@@ -5,15 +5,17 @@
 #[cfg(loom)]
 pub use loom::{
     sync::{
-        Arc, Mutex, MutexGuard, TryLockError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
 };
+/// The answers of a lock; loom's locks give std's.
+pub use std::sync::{PoisonError, TryLockError};
 #[cfg(not(loom))]
 pub use std::{
     sync::{
-        Arc, Mutex, MutexGuard, TryLockError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,

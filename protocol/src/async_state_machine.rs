@@ -345,8 +345,10 @@ impl Word {
         Self((self.round().wrapping_add(1) as u64) << Self::ROUND_SHIFT | flags)
     }
 
-    /// Nothing but the round, in state DISPATCHED.
-    const fn recycled(self) -> Self {
+    /// Nothing but the round, in state DISPATCHED: what the next request on this storage starts
+    /// with, also where [`Flag::Closed`] forbids the event `recycle`.
+    #[must_use]
+    pub const fn recycled(self) -> Self {
         Self((self.round() as u64) << Self::ROUND_SHIFT)
     }
 }
