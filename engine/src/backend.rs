@@ -14,7 +14,7 @@ use std::{fmt, io, net::SocketAddr, os::fd::OwnedFd, rc::Rc};
 use crate::{
     buffer::{Chunks, Lease},
     key::{ConnKey, ListenerId},
-    timestamp::Timestamp,
+    timestamp::{Clock, Timestamp},
 };
 
 /// What happened.
@@ -188,6 +188,17 @@ impl Commands {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
 
+impl Errno {
+    /// The peer reset the connection.
+    pub const ECONNRESET: Self = Self(libc::ECONNRESET);
+    /// Nobody reads what is sent any more.
+    pub const EPIPE: Self = Self(libc::EPIPE);
+    /// A deadline passed.
+    pub const ETIMEDOUT: Self = Self(libc::ETIMEDOUT);
+    /// The message is malformed.
+    pub const EBADMSG: Self = Self(libc::EBADMSG);
+}
+
 impl fmt::Debug for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "errno {} ({})", self.0, io::Error::from_raw_os_error(self.0))
@@ -202,9 +213,6 @@ impl From<Errno> for io::Error {
 
 /// What a backend's loop calls: the core. All calls come from the core's thread.
 pub trait CoreHandler {
-    /// The loop begins. `io` is for what cannot wait for a command.
-    fn start(&mut self, io: Rc<dyn Io>, commands: &mut Commands);
-
     /// Something happened. `now` was read once for the turn.
     fn on(&mut self, now: Timestamp, event: Event, commands: &mut Commands);
 
@@ -232,8 +240,13 @@ pub trait Io {
     /// Whether the kernel holds input of the connection that was not received yet.
     fn unread(&self, conn: ConnKey) -> bool;
 
+    /// The backend's clock, for this and other threads.
+    fn clock(&self) -> Clock;
+
     /// The time, read anew.
-    fn now(&self) -> Timestamp;
+    fn now(&self) -> Timestamp {
+        self.clock().now()
+    }
 
     /// The address of our end, asked of the kernel.
     fn local_address(&self, conn: ConnKey) -> Option<SocketAddr>;
@@ -254,6 +267,9 @@ pub enum SendNow {
 pub trait Backend {
     /// Its name in logs and settings.
     fn name(&self) -> &'static str;
+
+    /// What the core may ask in the middle of a callback.
+    fn io(&self) -> Rc<dyn Io>;
 
     /// Runs the loop on the calling thread until the handler asks it to stop.
     ///

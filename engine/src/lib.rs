@@ -16,18 +16,31 @@
 //! | [`slab`] | paged, stamped slots |
 //! | [`worker_pool`] | bounded threads for code that blocks |
 //! | [`parker`] | a thread that is not a core's waits until it is told to go on |
+//! | [`cpus`] | which CPUs there are, lists of them, pinning |
+//! | [`signals`] | the signals that end the process, waited for by one thread |
 //! | [`current`] | who is running on this thread |
 
 pub mod backend;
 pub mod buffer;
+pub mod connection_handler;
+pub mod core_context;
+pub mod core_counters;
+pub mod core_thread;
+pub mod cpus;
 pub mod current;
+pub mod engine;
 pub mod event_fd;
 pub mod inbox;
+pub mod input_buffer;
 pub mod interleave;
 pub mod key;
 pub mod native;
+pub mod out_queue;
 pub mod parker;
+pub mod signals;
 pub mod slab;
+pub mod socket;
 pub mod sync;
 pub mod timer_wheel;
 pub mod timestamp;
+pub mod worker_pool;

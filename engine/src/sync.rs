@@ -6,7 +6,7 @@
 pub use loom::{
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
 };
@@ -16,7 +16,7 @@ pub use std::sync::{PoisonError, TryLockError};
 pub use std::{
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
 };

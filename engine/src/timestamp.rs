@@ -3,7 +3,8 @@
 
 use std::{
     ops::{Add, Sub},
-    time::Duration,
+    sync::OnceLock,
+    time::{Duration, Instant, SystemTime},
 };
 
 /// A moment, in nanoseconds since the engine's start, on a clock that never goes back.
@@ -49,5 +50,30 @@ impl Sub<Duration> for Timestamp {
     fn sub(self, duration: Duration) -> Self {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_sub(nanos))
+    }
+}
+
+/// A clock that any thread may read; a core reads its backend's, which is the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// The system's monotonic clock, counted from its first use in the process.
+    pub fn system() -> Self {
+        static START: OnceLock<Instant> = OnceLock::new();
+        Self { start: *START.get_or_init(Instant::now) }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.start.elapsed()
+    }
+
+    /// The time since the Unix epoch, for dates in responses and logs. It may jump; deadlines
+    /// never depend on it.
+    pub fn unix_time(&self) -> Duration {
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
     }
 }

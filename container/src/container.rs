@@ -1,0 +1,288 @@
+//! The containers of a running server: engine, hosts, contexts, wrappers, and what each level
+//! does last in its pipeline. Built once, then immutable and shared by all cores. Stands for
+//! `StandardEngine` to `StandardWrapper` with their basic valves, and `ErrorReportValve`.
+
+use std::time::Duration;
+
+use ringcat_engine::{key::ListenerId, sync::Arc, worker_pool::Pool};
+use ringcat_protocol::http11::response_head::reason_phrase;
+
+use crate::{
+    dispatch::DispatcherType,
+    error::{Error, ErrorKind, Result},
+    error_report::error_page,
+    filter::{Filter, FilterChain},
+    mapper::{ContextIndex, HostIndex, Mapper, Mapping},
+    request::Request,
+    response::Response,
+    servlet::{ServiceMode, Servlet},
+    uri::UriPolicy,
+    url_pattern::UrlPattern,
+    valve::{Next, Valve},
+};
+
+/// All containers of a server.
+pub struct ContainerTree {
+    pub(crate) valves: Vec<Box<dyn Valve>>,
+    pub(crate) hosts: Vec<HostNode>,
+    pub(crate) contexts: Vec<ContextNode>,
+    pub(crate) mapper: Mapper,
+    pub(crate) uri_policy: UriPolicy,
+    /// By listener.
+    pub(crate) async_timeouts: Vec<Duration>,
+    pub(crate) body_bytes_max: u64,
+    pub(crate) pool: Arc<dyn Pool>,
+}
+
+/// A virtual host.
+pub(crate) struct HostNode {
+    pub(crate) valves: Vec<Box<dyn Valve>>,
+}
+
+/// A web application.
+pub(crate) struct ContextNode {
+    pub(crate) path: String,
+    pub(crate) valves: Vec<Box<dyn Valve>>,
+    pub(crate) filters: Vec<FilterNode>,
+    pub(crate) wrappers: Vec<WrapperNode>,
+}
+
+/// A declared filter.
+pub(crate) struct FilterNode {
+    pub(crate) name: String,
+    pub(crate) pattern: UrlPattern,
+    pub(crate) dispatchers: Vec<DispatcherType>,
+    pub(crate) filter: Box<dyn Filter>,
+}
+
+/// A declared servlet.
+pub(crate) struct WrapperNode {
+    pub(crate) name: String,
+    pub(crate) is_async_supported: bool,
+    pub(crate) mode: ServiceMode,
+    pub(crate) valves: Vec<Box<dyn Valve>>,
+    pub(crate) servlet: Box<dyn Servlet>,
+}
+
+/// A level of containers, outermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Engine,
+    Host,
+    Context,
+    Wrapper,
+}
+
+impl ContainerTree {
+    /// How long an asynchronous round may take on connections of a listener.
+    pub(crate) fn async_timeout(&self, listener: ListenerId) -> Duration {
+        let timeout = self.async_timeouts.get(usize::from(listener.0));
+        timeout.copied().unwrap_or(Duration::from_secs(30))
+    }
+
+    /// A context by its index.
+    pub(crate) fn context(&self, index: ContextIndex) -> &ContextNode {
+        &self.contexts[usize::from(index.0)]
+    }
+
+    /// The servlet of a mapping.
+    pub(crate) fn wrapper(&self, mapping: Mapping) -> Option<&WrapperNode> {
+        let index = usize::from(mapping.wrapper?.0);
+        self.context(mapping.context).wrappers.get(index)
+    }
+
+    /// The valves of one level on the way of a request.
+    pub(crate) fn valves(&self, level: Level, mapping: Mapping) -> &[Box<dyn Valve>] {
+        match level {
+            Level::Engine => &self.valves,
+            Level::Host => &self.host(mapping.host).valves,
+            Level::Context => &self.context(mapping.context).valves,
+            Level::Wrapper => self.wrapper(mapping).map_or(&[], |wrapper| &wrapper.valves),
+        }
+    }
+
+    /// Runs a request through all pipelines to its servlet.
+    pub(crate) fn invoke(&self, mapping: Mapping, req: &mut Request, res: &mut Response) {
+        let result = Next::first(self, mapping).invoke(req, res);
+        if let Err(error) = result {
+            record_failure(req, res, "a valve of the engine", error);
+        }
+    }
+
+    /// What stands last in the pipeline of a level.
+    pub(crate) fn basic(
+        &self,
+        level: Level,
+        mapping: Mapping,
+        req: &mut Request,
+        res: &mut Response,
+    ) -> Result<()> {
+        let next = |level| Next { tree: self, mapping, level, index: 0 };
+        match level {
+            Level::Engine => {
+                self.host_basic(next(Level::Host), req, res);
+                Ok(())
+            }
+            Level::Host => next(Level::Context).invoke(req, res),
+            Level::Context => next(Level::Wrapper).invoke(req, res),
+            Level::Wrapper => {
+                self.wrapper_basic(mapping, req, res);
+                Ok(())
+            }
+        }
+    }
+
+    /// Everything on the way of a request that does not support async, by name: valves from the
+    /// engine inwards, filters of the chain, the servlet.
+    pub(crate) fn elements_without_async_support(&self, req: &Request) -> Vec<String> {
+        let Some(mapping) = req.note.mapping else { return Vec::new() };
+        let levels = [Level::Engine, Level::Host, Level::Context, Level::Wrapper];
+        let valves = levels.into_iter().flat_map(|level| self.valves(level, mapping));
+        let valves = valves
+            .filter(|valve| !valve.async_supported())
+            .map(|valve| format!("valve {}", valve.name()));
+        let context = self.context(mapping.context);
+        let filters = context
+            .filters
+            .iter()
+            .filter(|filter| filter.applies_to(req) && !filter.filter.async_supported())
+            .map(|filter| format!("filter {}", filter.name));
+        let servlet = self
+            .wrapper(mapping)
+            .filter(|wrapper| !wrapper.is_async_supported)
+            .map(|wrapper| format!("servlet {}", wrapper.name));
+        valves.chain(filters).chain(servlet).collect()
+    }
+
+    fn host(&self, index: HostIndex) -> &HostNode {
+        &self.hosts[usize::from(index.0)]
+    }
+
+    /// Runs the host's pipeline, and turns what failed in it into the error report.
+    fn host_basic(&self, host: Next<'_>, req: &mut Request, res: &mut Response) {
+        // A response that is in error already goes to its report, not to the application.
+        if !res.is_error_report_due()
+            && let Err(error) = host.invoke(req, res)
+        {
+            record_failure(req, res, "a valve", error);
+        }
+        res.inner.is_suspended = false;
+        report(req, res);
+    }
+
+    /// Runs the filter chain to the servlet.
+    fn wrapper_basic(&self, mapping: Mapping, req: &mut Request, res: &mut Response) {
+        if let Some(refusal) = req.note.refusal.take() {
+            answer_refusal(&refusal, res);
+            return;
+        }
+        let Some(wrapper) = self.wrapper(mapping) else {
+            answer_error(res, 404, None);
+            return;
+        };
+        let context = self.context(mapping.context);
+        let mut filters = std::mem::take(&mut req.note.filters);
+        filters.clear();
+        filters.extend(
+            context
+                .filters
+                .iter()
+                .enumerate()
+                .filter(|(_, filter)| filter.applies_to(req))
+                .map(|(index, _)| index),
+        );
+        let chain = FilterChain { context, wrapper, filters: &filters };
+        let result = chain.next(req, res);
+        req.note.filters = filters;
+        let result = result.and_then(|()| res.take_refused().map_or(Ok(()), Err));
+        if let Err(error) = result {
+            record_failure(req, res, &wrapper.name, error);
+        }
+    }
+}
+
+impl FilterNode {
+    fn applies_to(&self, req: &Request) -> bool {
+        let path = &req.note.path;
+        let path = req.note.mapping.map_or(&**path, |mapping| &path[mapping.context_path_len..]);
+        self.dispatchers.contains(&req.note.dispatcher) && self.pattern.applies_to(path)
+    }
+}
+
+/// The application failed: remembers how, and that a report is due.
+fn record_failure(req: &mut Request, res: &mut Response, element: &str, error: Error) {
+    // A client that left is not the application's failure.
+    if error.kind() == ErrorKind::Io {
+        tracing::debug!("{element}: {error}");
+    } else {
+        let uri = req.request_uri();
+        tracing::error!("{element} failed on {} {uri}: {error}", req.method());
+    }
+    if let Some(period) = error.retry_after() {
+        let until = httpdate::fmt_http_date(res.system_time() + period);
+        if let Err(error) = res.set_header("Retry-After", until) {
+            tracing::error!("Retry-After could not be set: {error}");
+        }
+    }
+    res.set_failed(error.status());
+    req.note.error = Some(Arc::new(error));
+}
+
+fn answer_refusal(refusal: &crate::request::Refusal, res: &mut Response) {
+    let fields = [("Allow", &refusal.allow), ("Location", &refusal.location)];
+    for (name, value) in fields {
+        if let Some(value) = value
+            && let Err(error) = res.set_header(name, value)
+        {
+            tracing::error!("{name} of a refused request could not be set: {error}");
+        }
+    }
+    if refusal.status < 400 {
+        res.set_status(refusal.status);
+        return;
+    }
+    answer_error(res, refusal.status, None);
+}
+
+fn answer_error(res: &mut Response, status: u16, message: Option<&str>) {
+    if let Err(error) = res.send_error(status, message) {
+        tracing::debug!("status {status} came too late: {error}");
+    }
+}
+
+/// Writes the built-in error report where one is due and nothing speaks against it. What a worker
+/// thread ran is reported by the core, which has the response.
+pub(crate) fn report(req: &Request, res: &mut Response) {
+    if !res.is_local() {
+        return;
+    }
+    if res.inner.is_committed {
+        // Nothing can be reported any more; the response must not look whole.
+        if res.set_error_reported() {
+            if let Err(error) = res.flush() {
+                tracing::debug!("the rest of a failed response could not be sent: {error}");
+            }
+            res.close_now();
+        }
+        return;
+    }
+    if req.is_async() && !req.is_async_completing() {
+        return;
+    }
+    let is_wanted = res.inner.status >= 400 && res.inner.written_bytes == 0;
+    if !is_wanted || !res.set_error_reported() {
+        return;
+    }
+    write_report(res);
+}
+
+/// Writes the built-in error report for the response's status.
+pub(crate) fn write_report(res: &mut Response) {
+    let status = res.inner.status;
+    let mut page = String::new();
+    error_page(status, reason_phrase(status), res.inner.message.as_deref(), &mut page);
+    res.set_content_type("text/html;charset=utf-8");
+    if let Err(error) = res.write(page) {
+        tracing::debug!("an error report could not be written: {error}");
+    }
+}

@@ -1,0 +1,518 @@
+//! Between the protocol and the containers: maps a request, runs it through the pipelines, and
+//! carries an asynchronous one through its events. One a core. Stands for `CoyoteAdapter`.
+
+use ringcat_engine::{
+    current::Current,
+    sync::Arc,
+    timestamp::Clock,
+    worker_pool::Job,
+};
+use ringcat_protocol::{
+    SocketEvent,
+    action_code::Hook,
+    adapter::{Adapter, Call, Delegation, Dispatched, Plan, Returned, Serviced},
+    async_state_machine::{AsyncState, Event},
+    exchange::Exchange,
+    http11::target::TargetForm,
+    protocol_error::ProtocolError,
+    response::Response as ProtocolResponse,
+};
+
+use crate::{
+    access_log::{AccessLogEntry, CoreAccessLog},
+    async_error,
+    container::{ContainerTree, write_report},
+    error::Error,
+    guard::{guard, guard_drop, guard_quiet},
+    methods::{Method, Methods},
+    operation::ContainerOperation,
+    request::{Refusal, Request, RequestNote, host_of, version_name},
+    response::Response,
+    servlet::ServiceMode,
+    uri,
+};
+
+/// The container, as the protocol of one core sees it.
+pub(crate) struct CoyoteAdapter {
+    tree: Arc<ContainerTree>,
+    clock: Clock,
+    access_log: Option<std::cell::RefCell<CoreAccessLog>>,
+}
+
+impl CoyoteAdapter {
+    pub(crate) fn new(
+        tree: Arc<ContainerTree>,
+        clock: Clock,
+        access_log: Option<CoreAccessLog>,
+    ) -> Self {
+        Self { tree, clock, access_log: access_log.map(std::cell::RefCell::new) }
+    }
+
+    /// Decodes, normalises and maps the target; `None` if the request can go to its servlet.
+    fn map(&self, request: &mut Request) -> Option<Refusal> {
+        let refuse = |status| Some(Refusal { status, allow: None, location: None });
+        match request.inner.target.form {
+            TargetForm::Origin | TargetForm::Absolute => {}
+            TargetForm::Asterisk if request.method_kind() == Method::Options => {
+                let allow = Some(Methods::ALL.allow_header());
+                return Some(Refusal { status: 200, allow, location: None });
+            }
+            TargetForm::Asterisk => return refuse(400),
+            TargetForm::Authority => return refuse(501),
+        }
+        let note = &mut *request.note;
+        note.decoded.clear();
+        let policy = &self.tree.uri_policy;
+        let decoded = uri::decode_path(request.inner.raw_path(), policy, &mut note.decoded)
+            .and_then(|()| match request.inner.raw_query() {
+                Some(query) => uri::check_query(query, policy),
+                None => Ok(()),
+            });
+        if let Err(error) = decoded {
+            return refuse(error.status);
+        }
+        note.path.clear();
+        match std::str::from_utf8(&note.decoded) {
+            Ok(path) => note.path.push_str(path),
+            Err(_) => return refuse(400),
+        }
+        note.mapping = self.tree.mapper.map(host_of(&request.inner), &note.path);
+        let Some(mapping) = note.mapping else { return refuse(404) };
+        if mapping.redirect_to_slash {
+            let query = request.inner.raw_query();
+            let location = redirect_location(&note.path, query);
+            return Some(Refusal { status: 302, allow: None, location: Some(location) });
+        }
+        self.check_method(request)
+    }
+
+    /// Whether the mapped servlet takes the method.
+    fn check_method(&self, request: &Request) -> Option<Refusal> {
+        let wrapper = self.tree.wrapper(request.note.mapping?)?;
+        let method = request.method_kind();
+        let accepted = wrapper.servlet.accepted_methods();
+        let allow = || Some(accepted.unwrap_or(Methods::ALL).allow_header());
+        if method == Method::Trace {
+            return Some(Refusal { status: 405, allow: allow(), location: None });
+        }
+        let accepted = accepted?;
+        if method == Method::Other {
+            return Some(Refusal { status: 501, allow: None, location: None });
+        }
+        let is_taken = accepted.accepts(method) || method == Method::Options;
+        (!is_taken).then(|| Refusal { status: 405, allow: allow(), location: None })
+    }
+
+    fn check_valves(&self, request: &Request) -> Option<Refusal> {
+        use crate::container::Level;
+        let mapping = request.note.mapping?;
+        let levels = [Level::Engine, Level::Host, Level::Context, Level::Wrapper];
+        let mut valves = levels.iter().flat_map(|level| self.tree.valves(*level, mapping));
+        let status = valves.find_map(|valve| valve.check_head(request))?;
+        Some(Refusal { status, allow: None, location: None })
+    }
+
+    /// Runs the pipelines, or answers what no context is responsible for.
+    fn run(&self, request: &mut Request, response: &mut Response) {
+        match request.note.mapping {
+            Some(mapping) => self.tree.invoke(mapping, request, response),
+            None => answer_unmapped(request, response),
+        }
+    }
+
+    /// What follows the first pass of the pipelines (Tomcat's `CoyoteAdapter.service`).
+    fn after_service(&self, request: &mut Request, response: &mut Response) {
+        if !request.is_async() {
+            response.finish();
+            return;
+        }
+        self.read_all_if_due(request, response);
+        if !request.is_async_completing() && request.note.error.is_some() {
+            let error = request.note.error.clone();
+            async_error::set_error_state(request, response, error, async_error::Fire::OnError);
+        }
+    }
+
+    /// Calls `on_all_data_read`, once, when everything was read.
+    fn read_all_if_due(&self, request: &mut Request, response: &mut Response) {
+        let is_due = request.inner.has_read_listener
+            && request.inner.body.is_consumed()
+            && !request.note.is_all_data_read_sent;
+        if !is_due {
+            return;
+        }
+        request.note.is_all_data_read_sent = true;
+        request.inner.is_read_owed = false;
+        self.call_read_listener(request, response, |listener, request, response| {
+            listener.on_all_data_read(request, response)
+        });
+    }
+
+    /// One call of the read listener; what it fails with goes to its own `on_error`, and on.
+    fn call_read_listener(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+        call: fn(
+            &mut dyn crate::async_listener::ReadListener,
+            &mut Request,
+            &mut Response,
+        ) -> crate::error::Result<()>,
+    ) -> bool {
+        let Some(mut listener) = request.note.read_listener.take() else { return true };
+        let result = guard(|| call(&mut *listener, request, response));
+        let Err(error) = result else {
+            request.note.read_listener.get_or_insert(listener);
+            return true;
+        };
+        tracing::debug!("a read listener failed: {error}");
+        guard_quiet("on_error of a read listener", || listener.on_error(request, &error));
+        guard_drop("dropping a read listener", listener);
+        request.inner.has_read_listener = false;
+        let error = Some(Arc::new(error));
+        async_error::set_error_state(request, response, error, async_error::Fire::OnError);
+        false
+    }
+
+    /// The read step of an asynchronous event.
+    fn read_step(&self, request: &mut Request, response: &mut Response) -> bool {
+        let is_started = request.cell().is_some_and(|cell| {
+            let word = cell.word();
+            cell.advance(word, Event::Operation).is_ok_and(|effects| !effects.refused)
+        });
+        if !is_started {
+            return true;
+        }
+        if request.inner.is_read_owed && request.inner.body.len_available() > 0 {
+            request.inner.is_read_owed = false;
+            let is_fine = self.call_read_listener(request, response, |listener, req, res| {
+                listener.on_data_available(req, res)
+            });
+            if !is_fine {
+                return false;
+            }
+        }
+        self.read_all_if_due(request, response);
+        true
+    }
+
+    /// The connection or the body failed under an asynchronous request.
+    fn error_step(&self, request: &mut Request, response: &mut Response) {
+        let error = match (&request.inner.body_error, &request.inner.failure) {
+            (Some(error), _) => Some(Error::protocol_violation(error.status, error.reason)),
+            (None, Some(failure)) => Some(async_error::failure_error(*failure)),
+            // The error of the round itself: it is recorded, or the application's.
+            (None, None) => None,
+        };
+        let is_connection_lost = error.is_some();
+        let error: Option<Arc<Error>> = match error {
+            Some(error) => Some(Arc::new(error)),
+            None => request.note.error.clone(),
+        };
+        if is_connection_lost
+            && let Some(mut listener) = request.note.read_listener.take()
+        {
+            if let Some(error) = &error {
+                guard_quiet("on_error of a read listener", || listener.on_error(request, error));
+            }
+            guard_drop("dropping a read listener", listener);
+            request.inner.has_read_listener = false;
+        }
+        if is_connection_lost {
+            response.close_now();
+        }
+        async_error::set_error_state(request, response, error, async_error::Fire::OnError);
+    }
+
+    fn timeout_step(&self, request: &mut Request, response: &mut Response) {
+        let Some(cell) = request.cell() else { return };
+        let fires = loop {
+            let word = cell.word();
+            match cell.advance(word, Event::Timeout) {
+                Ok(effects) => break effects.fire_on_timeout,
+                Err(ringcat_protocol::async_cell::Advance::Changed(_)) => {}
+                Err(ringcat_protocol::async_cell::Advance::Illegal(_)) => break false,
+            }
+        };
+        if !fires {
+            return;
+        }
+        request.fire(Some(&mut *response), None, "on_timeout", |listener, event| {
+            listener.on_timeout(event)
+        });
+        if cell.word().state() == AsyncState::TimingOut {
+            async_error::set_error_state(request, response, None, async_error::Fire::Nothing);
+        }
+    }
+
+    /// The dispatch step: the whole way again, to the target.
+    fn dispatch_step(&self, request: &mut Request, response: &mut Response) {
+        if let Some(target) = request.note.dispatch_target.take() {
+            request.enter_dispatch(target);
+        }
+        if response.is_error_report_due() {
+            // A response that is in error goes to its report; the dispatch is dropped.
+            async_error::set_error_state(request, response, None, async_error::Fire::Nothing);
+            return;
+        }
+        if let Some(cell) = request.cell() {
+            async_error::advance(&cell, Event::Dispatched);
+        }
+        self.run(request, response);
+        if request.note.error.is_some() {
+            let error = request.note.error.clone();
+            async_error::set_error_state(request, response, error, async_error::Fire::OnError);
+        } else if !request.is_async() {
+            // The target did not begin another round: this is the request's end.
+            tell_complete(request, response);
+        }
+    }
+}
+
+/// `on_complete` of all listeners, once: whoever was told is forgotten.
+fn tell_complete(request: &mut Request, response: &mut Response) {
+    response.inner.is_suspended = false;
+    request.fire(Some(response), None, "on_complete", |listener, event| {
+        listener.on_complete(event)
+    });
+    guard_drop("dropping listeners", std::mem::take(&mut request.note.listeners));
+}
+
+impl Adapter for CoyoteAdapter {
+    type Note = RequestNote;
+    type Operation = ContainerOperation;
+
+    fn post_parse(&self, call: Call<Self>) -> (Exchange<RequestNote>, Plan) {
+        let (mut request, response) = open(call);
+        if request.note.tree.is_none() {
+            request.note.tree = Some(Arc::clone(&self.tree));
+        }
+        request.note.refusal = self.map(&mut request).or_else(|| self.check_valves(&request));
+        let wrapper = request.note.mapping.and_then(|mapping| self.tree.wrapper(mapping));
+        let plan = match wrapper {
+            Some(wrapper) if request.note.refusal.is_none() => match wrapper.mode {
+                ServiceMode::Collected => {
+                    Plan::WhenBodyComplete { body_bytes_max: self.tree.body_bytes_max }
+                }
+                ServiceMode::Streaming => Plan::AtEndOfHead,
+                ServiceMode::Blocking => Plan::Delegate,
+            },
+            Some(_) | None => Plan::WithoutBody,
+        };
+        (close(request, response), plan)
+    }
+
+    fn service(&self, call: Call<Self>) -> Serviced<RequestNote> {
+        let (mut request, mut response) = open(call);
+        self.run(&mut request, &mut response);
+        self.after_service(&mut request, &mut response);
+        Serviced::Returned(close(request, response))
+    }
+
+    fn async_dispatch(&self, call: Call<Self>, event: SocketEvent) -> Dispatched<RequestNote> {
+        let (mut request, mut response) = open(call);
+        let mut is_connection_usable = true;
+        if !request.is_async() {
+            response.inner.is_suspended = false;
+        }
+        match event {
+            SocketEvent::Timeout => self.timeout_step(&mut request, &mut response),
+            SocketEvent::Error => {
+                let is_lost = request.inner.failure.is_some() || request.inner.body_error.is_some();
+                is_connection_usable = !is_lost;
+                self.error_step(&mut request, &mut response);
+            }
+            SocketEvent::OpenRead
+                if request.is_async()
+                    && !request.is_async_dispatching()
+                    && request.is_read_due() =>
+            {
+                is_connection_usable = self.read_step(&mut request, &mut response);
+            }
+            SocketEvent::OpenRead
+            | SocketEvent::OpenWrite
+            | SocketEvent::Disconnect
+            | SocketEvent::Stop => {}
+        }
+        let is_report_due = response.is_error_report_due() && request.is_async();
+        if request.is_async_dispatching() {
+            self.dispatch_step(&mut request, &mut response);
+        } else if is_report_due && request.is_async_completing() {
+            self.run(&mut request, &mut response);
+        }
+        if !request.is_async() {
+            response.finish();
+        }
+        if !is_connection_usable && request.inner.failure.is_none() {
+            response.close_now();
+        }
+        Dispatched { exchange: close(request, response), is_connection_usable }
+    }
+
+    fn delegate(
+        &self,
+        delegation: Delegation<Self>,
+        hook: Hook<ContainerOperation>,
+    ) -> Serviced<RequestNote> {
+        let Delegation { exchange, cell, resume, name } = delegation;
+        let Exchange { request, response, note } = exchange;
+        let clock = self.clock;
+        let shadow = Box::new(ProtocolResponse::default());
+        let parts = Arc::new(std::sync::Mutex::new(Some((request, note, resume))));
+        let job_parts = Arc::clone(&parts);
+        let tree = Arc::clone(&self.tree);
+        let job: Job = Box::new(move || {
+            let taken = job_parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            let Some((inner, note, resume)) = taken else { return };
+            let hook = Hook::Worker { cell, clock };
+            let mut request = Request { inner, note, hook: hook.clone(), name };
+            let mut response = Response::new(shadow, hook);
+            let current = Current { exchange: Some(name), ..Current::get() };
+            current.scope(|| {
+                if let Some(mapping) = request.note.mapping {
+                    tree.invoke(mapping, &mut request, &mut response);
+                }
+            });
+            let Request { inner, note, .. } = request;
+            resume.resume(Returned { request: inner, note });
+        });
+        if self.tree.pool.try_submit(job).is_ok() {
+            return Serviced::Delegated(response);
+        }
+        let taken = parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let (inner, note, _resume) = taken.expect("a refused job did not run");
+        let mut request = Request { inner, note, hook: hook.clone(), name };
+        let mut response = Response::new(response, hook);
+        tracing::warn!("the worker pool takes no more requests: 503");
+        response.inner.status = 503;
+        if let Err(error) = response.set_header("Retry-After", "1") {
+            tracing::error!("Retry-After could not be set: {error}");
+        }
+        write_report(&mut response);
+        response.finish();
+        request.note.refusal = None;
+        Serviced::Returned(close(request, response))
+    }
+
+    fn resume(&self, call: Call<Self>) -> Exchange<RequestNote> {
+        let (mut request, mut response) = open(call);
+        response.inner.is_suspended = false;
+        crate::container::report(&request, &mut response);
+        self.after_service(&mut request, &mut response);
+        close(request, response)
+    }
+
+    fn on_complete(&self, call: Call<Self>) -> Exchange<RequestNote> {
+        let (mut request, mut response) = open(call);
+        tell_complete(&mut request, &mut response);
+        close(request, response)
+    }
+
+    fn apply(&self, call: Call<Self>, operations: Vec<ContainerOperation>) -> Exchange<RequestNote> {
+        let (mut request, mut response) = open(call);
+        for operation in operations {
+            if operation.is_of_response() {
+                response.apply(operation);
+            } else {
+                request.apply(operation);
+            }
+        }
+        close(request, response)
+    }
+
+    fn apply_delegated(
+        &self,
+        response: Box<ProtocolResponse>,
+        hook: Hook<ContainerOperation>,
+        operations: Vec<ContainerOperation>,
+        deferred: &mut Vec<ContainerOperation>,
+    ) -> Box<ProtocolResponse> {
+        let mut response = Response::new(response, hook);
+        for operation in operations {
+            if operation.is_of_response() {
+                response.apply(operation);
+            } else {
+                deferred.push(operation);
+            }
+        }
+        response.inner
+    }
+
+    fn refuse(&self, call: Call<Self>, error: ProtocolError) -> Exchange<RequestNote> {
+        let (request, mut response) = open(call);
+        if !response.inner.is_committed {
+            response.inner.status = error.status;
+            response.inner.message = Some(error.reason.to_owned());
+            write_report(&mut response);
+        }
+        response.finish();
+        close(request, response)
+    }
+
+    fn log(&self, exchange: &mut Exchange<RequestNote>) {
+        let Some(access_log) = &self.access_log else { return };
+        let Exchange { request, response, .. } = exchange;
+        let head = request.head.get();
+        let now = self.clock.now();
+        let duration = now.saturating_since(request.started);
+        let unix = self.clock.unix_time().saturating_sub(duration);
+        access_log.borrow_mut().log(&AccessLogEntry {
+            remote: request.peer,
+            unix_millis: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX),
+            method: head.method(),
+            target: head.target(),
+            version: version_name(head.version()).as_bytes(),
+            status: response.status,
+            bytes_sent: response.written_bytes,
+            duration,
+        });
+    }
+
+    fn discard(&self, operations: Vec<ContainerOperation>) {
+        if !operations.is_empty() {
+            guard_drop("dropping operations that came too late", operations);
+        }
+    }
+
+    fn recycle(&self, note: &mut RequestNote) {
+        note.recycle();
+    }
+}
+
+/// Wraps an exchange for the length of a call.
+fn open(call: Call<CoyoteAdapter>) -> (Request, Response) {
+    let Call { exchange, hook, name } = call;
+    let Exchange { request, response, note } = exchange;
+    let request = Request { inner: request, note, hook: hook.clone(), name };
+    (request, Response::new(response, hook))
+}
+
+/// Takes it out of its wrapping.
+fn close(request: Request, response: Response) -> Exchange<RequestNote> {
+    Exchange { request: request.inner, note: request.note, response: response.inner }
+}
+
+/// Answers a request that no context takes.
+fn answer_unmapped(request: &mut Request, response: &mut Response) {
+    let refusal = request.note.refusal.take();
+    let refusal = refusal.unwrap_or(Refusal { status: 404, allow: None, location: None });
+    response.inner.status = refusal.status;
+    if let Some(allow) = refusal.allow
+        && let Err(error) = response.set_header("Allow", allow)
+    {
+        tracing::error!("Allow could not be set: {error}");
+    }
+    if refusal.status >= 400 {
+        write_report(response);
+    }
+}
+
+fn redirect_location(path: &str, query: Option<&[u8]>) -> String {
+    let mut location = uri::encode_path(path);
+    location.push('/');
+    if let Some(query) = query {
+        location.push('?');
+        location.push_str(&String::from_utf8_lossy(query));
+    }
+    location
+}

@@ -1,0 +1,627 @@
+//! The request as an application sees it. Wraps the protocol's request and the container's note
+//! by value for the length of a call; servlets see it without lifetimes. Stands for
+//! `HttpServletRequest` and `connector.Request`.
+
+use std::{any::Any, borrow::Cow, collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use ringcat_engine::{current::ExchangeName, sync::Arc};
+use ringcat_protocol::{
+    action_code::Hook,
+    async_cell::{AsyncCell, Look},
+    async_state_machine::Event,
+    http11::head::Version,
+    request::{BodyRead, Request as ProtocolRequest},
+};
+
+use crate::{
+    async_context::{AsyncContext, AsyncParts, call_error},
+    async_listener::{AsyncEvent, AsyncListener, ReadListener},
+    container::ContainerTree,
+    dispatch::DispatcherType,
+    error::{Error, Result},
+    guard::{guard, guard_drop},
+    mapper::Mapping,
+    methods::Method,
+    operation::ContainerOperation,
+    uri,
+};
+
+/// An attribute's value.
+pub type Attribute = Arc<dyn Any + Send + Sync>;
+
+/// A request.
+pub struct Request {
+    pub(crate) inner: Box<ProtocolRequest>,
+    pub(crate) note: Box<RequestNote>,
+    pub(crate) hook: Hook<ContainerOperation>,
+    pub(crate) name: ExchangeName,
+}
+
+/// The container's part of an exchange; recycled with it.
+#[derive(Default)]
+pub struct RequestNote {
+    pub(crate) tree: Option<Arc<ContainerTree>>,
+    pub(crate) mapping: Option<Mapping>,
+    /// The decoded path that `mapping` cuts.
+    pub(crate) path: String,
+    /// Where an asynchronous dispatch sent the request, if one did.
+    pub(crate) dispatched: Option<Dispatched>,
+    pub(crate) dispatcher: DispatcherType,
+    pub(crate) lacks_async_support: bool,
+    pub(crate) refusal: Option<Refusal>,
+    pub(crate) error: Option<Arc<Error>>,
+    pub(crate) attributes: BTreeMap<String, Attribute>,
+    pub(crate) parameters: Option<Vec<(String, String)>>,
+    pub(crate) context: Option<AsyncContext>,
+    pub(crate) listeners: Vec<Box<dyn AsyncListener>>,
+    pub(crate) is_error_told: bool,
+    pub(crate) dispatch_target: Option<crate::dispatch::DispatchTarget>,
+    pub(crate) read_listener: Option<Box<dyn ReadListener>>,
+    pub(crate) is_all_data_read_sent: bool,
+    pub(crate) filters: Vec<usize>,
+    pub(crate) decoded: Vec<u8>,
+}
+
+impl RequestNote {
+    /// Makes the note ready for the next exchange. What the application owns is dropped where its
+    /// panic is caught.
+    pub(crate) fn recycle(&mut self) {
+        let Self {
+            tree: _,
+            mapping,
+            path,
+            dispatched,
+            dispatcher,
+            lacks_async_support,
+            refusal,
+            error,
+            attributes,
+            parameters,
+            context,
+            listeners,
+            is_error_told,
+            dispatch_target,
+            read_listener,
+            is_all_data_read_sent,
+            filters,
+            decoded,
+        } = self;
+        *mapping = None;
+        path.clear();
+        *dispatched = None;
+        *dispatcher = DispatcherType::Request;
+        *lacks_async_support = false;
+        *refusal = None;
+        *is_error_told = false;
+        *dispatch_target = None;
+        *is_all_data_read_sent = false;
+        *parameters = None;
+        *context = None;
+        filters.clear();
+        decoded.clear();
+        if let Some(error) = error.take() {
+            guard_drop("dropping an error", error);
+        }
+        if !attributes.is_empty() {
+            guard_drop("dropping attributes", std::mem::take(attributes));
+        }
+        if !listeners.is_empty() {
+            guard_drop("dropping listeners", std::mem::take(listeners));
+        }
+        if let Some(listener) = read_listener.take() {
+            guard_drop("dropping a read listener", listener);
+        }
+    }
+}
+
+/// What an asynchronous dispatch replaced.
+pub(crate) struct Dispatched {
+    pub(crate) request_uri: String,
+    pub(crate) query: Option<String>,
+    pub(crate) context_path_len: usize,
+    pub(crate) original_path: String,
+    pub(crate) original_mapping: Mapping,
+}
+
+/// Why a request is answered without its servlet.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) allow: Option<String>,
+    pub(crate) location: Option<String>,
+}
+
+impl Request {
+    /// The method, as sent.
+    pub fn method(&self) -> &str {
+        std::str::from_utf8(self.inner.head.get().method()).unwrap_or("")
+    }
+
+    pub(crate) fn method_kind(&self) -> Method {
+        Method::parse(self.inner.head.get().method())
+    }
+
+    /// The protocol, `HTTP/1.1` or `HTTP/1.0`.
+    pub fn protocol(&self) -> &'static str {
+        version_name(self.inner.head.get().version())
+    }
+
+    /// The path of the request target, undecoded; after an asynchronous dispatch that of its
+    /// target (Servlet section 9.7).
+    pub fn request_uri(&self) -> Cow<'_, str> {
+        match &self.note.dispatched {
+            Some(dispatched) => Cow::Borrowed(&dispatched.request_uri),
+            None => latin1(self.inner.raw_path()),
+        }
+    }
+
+    /// The query string, undecoded.
+    pub fn query_string(&self) -> Option<Cow<'_, str>> {
+        if let Some(Dispatched { query: Some(query), .. }) = &self.note.dispatched {
+            return Some(Cow::Borrowed(query));
+        }
+        self.inner.raw_query().map(latin1)
+    }
+
+    /// The context path, decoded; empty for the root context.
+    pub fn context_path(&self) -> &str {
+        match (&self.note.dispatched, self.note.mapping) {
+            (Some(dispatched), _) => {
+                &dispatched.request_uri[..dispatched.context_path_len]
+            }
+            (None, Some(mapping)) => mapping.context_path(&self.note.path),
+            (None, None) => "",
+        }
+    }
+
+    /// The part of the path that chose the servlet, decoded.
+    pub fn servlet_path(&self) -> &str {
+        self.note.mapping.map_or("", |mapping| mapping.servlet_path(&self.note.path))
+    }
+
+    /// The part of the path behind the servlet path, decoded.
+    pub fn path_info(&self) -> Option<&str> {
+        self.note.mapping.and_then(|mapping| mapping.path_info(&self.note.path))
+    }
+
+    /// How the servlet was found; lengths count in the decoded path.
+    pub fn mapping(&self) -> Option<Mapping> {
+        self.note.mapping
+    }
+
+    /// Why the servlet is called.
+    pub fn dispatcher_type(&self) -> DispatcherType {
+        self.note.dispatcher
+    }
+
+    /// The first value of a field, octets outside ASCII read as ISO-8859-1.
+    pub fn header(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.inner.head.get().field(name).map(latin1)
+    }
+
+    /// All fields in wire order, as octets.
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.inner.head.get().fields()
+    }
+
+    /// Trailer fields, names in lower case; there once the content is finished.
+    pub fn trailers(&self) -> &[(Vec<u8>, Vec<u8>)] {
+        &self.inner.trailers
+    }
+
+    /// The announced length of the content in bytes; `None` if it is chunked.
+    pub fn content_length(&self) -> Option<u64> {
+        self.inner.content_length()
+    }
+
+    /// The client's address.
+    pub fn remote_addr(&self) -> SocketAddr {
+        self.inner.peer
+    }
+
+    /// The host that the client named, without the port.
+    pub fn server_name(&self) -> Cow<'_, str> {
+        latin1(host_of(&self.inner))
+    }
+
+    /// The first value of a parameter: of the query first, then of a form in the content, which is
+    /// read for it.
+    ///
+    /// # Errors
+    /// The query or form cannot be decoded (400).
+    pub fn parameter(&mut self, name: &str) -> Result<Option<&str>> {
+        if self.note.parameters.is_none() {
+            self.note.parameters = Some(self.parse_parameters()?);
+        }
+        let parameters = self.note.parameters.as_deref().unwrap_or_default();
+        Ok(parameters.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()))
+    }
+
+    /// Reads content into `buffer`; 0 is its end. On the core it never waits, in a blocking
+    /// servlet it does.
+    ///
+    /// # Errors
+    /// The content is broken or the client left; illegal state where the content has not arrived
+    /// yet and nobody may wait: a streaming servlet reads with a
+    /// [`ReadListener`], or as a blocking servlet, or is called when the content is complete.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        if let Hook::Worker { cell, .. } = &self.hook {
+            return cell.read_blocking(buffer, None).map_err(Error::from);
+        }
+        match self.inner.body.read(buffer) {
+            BodyRead::Bytes(count) => Ok(count),
+            BodyRead::End => Ok(0),
+            BodyRead::NotReady => Err(self.read_error()),
+        }
+    }
+
+    /// Reads the rest of the content.
+    ///
+    /// # Errors
+    /// As [`Request::read`].
+    pub fn read_to_end(&mut self) -> Result<Vec<u8>> {
+        let mut content = Vec::new();
+        let mut piece = [0; 8192];
+        loop {
+            match self.read(&mut piece)? {
+                0 => return Ok(content),
+                count => content.extend_from_slice(&piece[..count]),
+            }
+        }
+    }
+
+    /// Whether a read gives content at once. With a read listener, `false` promises a call of
+    /// [`ReadListener::on_data_available`] when content is there.
+    pub fn is_ready(&mut self) -> bool {
+        if self.inner.body.len_available() > 0 {
+            return true;
+        }
+        if self.inner.has_read_listener && !self.inner.body.is_finished() {
+            self.inner.is_read_owed = true;
+        }
+        !self.inner.has_read_listener
+    }
+
+    /// Whether all content was read.
+    pub fn is_finished(&self) -> bool {
+        self.inner.body.is_consumed()
+    }
+
+    /// Sets the read listener; its first call comes after the present callback has returned.
+    ///
+    /// # Errors
+    /// Illegal state: the request is not asynchronous, or has a read listener.
+    pub fn set_read_listener(&mut self, listener: impl ReadListener) -> Result<()> {
+        let is_async = self.is_async();
+        if !is_async {
+            return Err(Error::illegal_state(
+                "a read listener needs an asynchronous request: call start_async first",
+            ));
+        }
+        if self.inner.has_read_listener {
+            return Err(Error::illegal_state("the request has a read listener already"));
+        }
+        if let Hook::Worker { cell, .. } = &self.hook {
+            let operation = ContainerOperation::SetReadListener(Box::new(listener));
+            cell.call(None, Some(operation), Look::Never).map_err(call_error)?;
+            self.inner.has_read_listener = true;
+            return Ok(());
+        }
+        self.install_read_listener(Box::new(listener));
+        Ok(())
+    }
+
+    pub(crate) fn install_read_listener(&mut self, listener: Box<dyn ReadListener>) {
+        self.note.read_listener = Some(listener);
+        self.inner.has_read_listener = true;
+        self.inner.is_read_owed = true;
+    }
+
+    /// An attribute of the request.
+    pub fn attribute(&self, name: &str) -> Option<Attribute> {
+        self.note.attributes.get(name).map(Arc::clone)
+    }
+
+    /// Sets an attribute of the request.
+    pub fn set_attribute(&mut self, name: impl Into<String>, value: impl Any + Send + Sync) {
+        self.note.attributes.insert(name.into(), Arc::new(value));
+    }
+
+    /// Removes an attribute of the request.
+    pub fn remove_attribute(&mut self, name: &str) -> Option<Attribute> {
+        self.note.attributes.remove(name)
+    }
+
+    /// Whether [`Request::start_async`] is allowed by everything the request went through.
+    pub fn is_async_supported(&self) -> bool {
+        !self.note.lacks_async_support
+    }
+
+    /// Whether the request is in a round that was started and not ended (`isAsyncStarted`).
+    pub fn is_async_started(&self) -> bool {
+        self.state_is(|state| state.is_started())
+    }
+
+    pub(crate) fn is_async(&self) -> bool {
+        self.state_is(|state| state.is_async())
+    }
+
+    pub(crate) fn is_async_completing(&self) -> bool {
+        self.state_is(|state| state.is_completing())
+    }
+
+    pub(crate) fn is_async_dispatching(&self) -> bool {
+        self.state_is(|state| state.is_dispatching())
+    }
+
+    /// Lets go of the thread: the request stays open when `service` returns, and ends by
+    /// [`AsyncContext::complete`], [`AsyncContext::dispatch`] or its timeout, from any thread.
+    ///
+    /// # Errors
+    /// Illegal state: the servlet, or a filter or valve before it, is not declared asynchronous
+    /// (a warning names them); or a round was started already.
+    pub fn start_async(&mut self) -> Result<AsyncContext> {
+        if self.note.lacks_async_support {
+            return Err(self.warn_of_lacking_support());
+        }
+        let cell = self.hook.async_cell(&mut self.inner);
+        cell.call(Some(Event::AsyncStart), None, Look::Never).map_err(call_error)?;
+        let tree = self.tree();
+        cell.set_timeout_millis(millis(tree.async_timeout(self.inner.listener)));
+        cell.set_start_nanos(self.hook.now().as_nanos());
+        self.note.is_error_told = false;
+        let context = match &self.note.context {
+            Some(context) => context.clone(),
+            None => {
+                let context = AsyncContext::new(self.async_parts(cell, tree));
+                self.note.context = Some(context.clone());
+                context
+            }
+        };
+        self.tell_previous_listeners(&context);
+        Ok(context)
+    }
+
+    /// The context of the present round.
+    ///
+    /// # Errors
+    /// Illegal state: the request is not in a round.
+    pub fn async_context(&self) -> Result<AsyncContext> {
+        match &self.note.context {
+            Some(context) if self.is_async_started() => Ok(context.clone()),
+            Some(_) | None => Err(Error::illegal_state("the request is not asynchronous")),
+        }
+    }
+
+    /// What the application failed with, for error reports.
+    pub fn error(&self) -> Option<&Error> {
+        self.note.error.as_deref()
+    }
+
+    /// Whether the read listener is due: content waits that it was promised, or all was read.
+    pub(crate) fn is_read_due(&self) -> bool {
+        let has_content = self.inner.is_read_owed && self.inner.body.len_available() > 0;
+        let is_at_end = self.inner.body.is_consumed() && !self.note.is_all_data_read_sent;
+        self.inner.has_read_listener && (has_content || is_at_end)
+    }
+
+    /// Applies an operation of another thread that concerns the request or its round.
+    pub(crate) fn apply(&mut self, operation: ContainerOperation) {
+        match operation {
+            ContainerOperation::AddListener(listener) => self.note.listeners.push(listener),
+            ContainerOperation::SetReadListener(listener) => self.install_read_listener(listener),
+            ContainerOperation::Dispatch(target) => self.note.dispatch_target = Some(target),
+            ContainerOperation::TaskFailed(error) => {
+                self.note.error = Some(Arc::new(error));
+            }
+            ContainerOperation::Write(_)
+            | ContainerOperation::Flush
+            | ContainerOperation::Status(_)
+            | ContainerOperation::SetHeader(..)
+            | ContainerOperation::AddHeader(..)
+            | ContainerOperation::RemoveHeader(_)
+            | ContainerOperation::ContentLength(_)
+            | ContainerOperation::Reset
+            | ContainerOperation::ResetBuffer
+            | ContainerOperation::BufferSize(_)
+            | ContainerOperation::SendError(..)
+            | ContainerOperation::Failed(_)
+            | ContainerOperation::Finish => panic!("an operation of the response"),
+        }
+    }
+
+    /// Becomes the request that an asynchronous dispatch makes of it (Servlet section 9.7).
+    pub(crate) fn enter_dispatch(&mut self, target: crate::dispatch::DispatchTarget) {
+        let Some(mapping) = self.note.mapping else { return };
+        if self.note.dispatched.is_none() {
+            self.set_original_attributes(mapping);
+        }
+        let note = &mut *self.note;
+        let original = match note.dispatched.take() {
+            Some(Dispatched { original_path, original_mapping, .. }) => {
+                (original_path, original_mapping)
+            }
+            None => (note.path.clone(), mapping),
+        };
+        let context_path_len = target.request_uri.len() - target.raw_path_len;
+        note.dispatched = Some(Dispatched {
+            request_uri: target.request_uri,
+            query: target.query,
+            context_path_len,
+            original_path: original.0,
+            original_mapping: original.1,
+        });
+        note.path = target.path;
+        note.mapping = Some(target.mapping);
+        note.dispatcher = DispatcherType::Async;
+        note.parameters = None;
+    }
+
+    /// The attributes that tell a dispatched servlet what the client asked for.
+    fn set_original_attributes(&mut self, mapping: Mapping) {
+        let path = self.note.path.clone();
+        let values = [
+            ("request_uri", Some(self.request_uri().into_owned())),
+            ("context_path", Some(mapping.context_path(&path).to_owned())),
+            ("servlet_path", Some(mapping.servlet_path(&path).to_owned())),
+            ("path_info", mapping.path_info(&path).map(str::to_owned)),
+            ("query_string", self.query_string().map(Cow::into_owned)),
+        ];
+        for (name, value) in values {
+            if let Some(value) = value {
+                self.set_attribute(format!("jakarta.servlet.async.{name}"), value);
+            }
+        }
+        self.set_attribute("jakarta.servlet.async.mapping", mapping);
+    }
+
+    pub(crate) fn clear_async_support_unless(&mut self, is_supported: bool) {
+        self.note.lacks_async_support |= !is_supported;
+    }
+
+    pub(crate) fn tree(&self) -> Arc<ContainerTree> {
+        let tree = self.note.tree.as_ref().expect("post_parse gives every note its tree");
+        Arc::clone(tree)
+    }
+
+    pub(crate) fn cell(&self) -> Option<Arc<AsyncCell<ContainerOperation>>> {
+        self.hook.existing_cell()
+    }
+
+    /// Calls each listener of the round in order, also after one failed.
+    pub(crate) fn fire(
+        &mut self,
+        mut response: Option<&mut crate::response::Response>,
+        error: Option<&Error>,
+        what: &str,
+        call: fn(&mut dyn AsyncListener, &mut AsyncEvent<'_>) -> Result<()>,
+    ) {
+        let Some(context) = self.note.context.clone() else { return };
+        let mut listeners = std::mem::take(&mut self.note.listeners);
+        for listener in &mut listeners {
+            let mut event = AsyncEvent {
+                context: &context,
+                request: self,
+                response: response.as_deref_mut(),
+                error,
+            };
+            if let Err(error) = guard(|| call(&mut **listener, &mut event)) {
+                tracing::error!("{what} of a listener failed: {error}");
+            }
+        }
+        // Listeners that were added meanwhile come behind those that were there.
+        listeners.append(&mut self.note.listeners);
+        self.note.listeners = listeners;
+    }
+
+    fn tell_previous_listeners(&mut self, context: &AsyncContext) {
+        let mut previous = std::mem::take(&mut self.note.listeners);
+        for listener in &mut previous {
+            let mut event =
+                AsyncEvent { context, request: self, response: None, error: None };
+            if let Err(error) = guard(|| listener.on_start_async(&mut event)) {
+                tracing::error!("on_start_async of a listener failed: {error}");
+            }
+        }
+        guard_drop("dropping a listener", previous);
+    }
+
+    fn async_parts(
+        &self,
+        cell: Arc<AsyncCell<ContainerOperation>>,
+        tree: Arc<ContainerTree>,
+    ) -> AsyncParts {
+        let (path, mapping) = match &self.note.dispatched {
+            Some(dispatched) => (&dispatched.original_path, Some(dispatched.original_mapping)),
+            None => (&self.note.path, self.note.mapping),
+        };
+        let mapping = mapping.expect("a request that runs a servlet was mapped");
+        AsyncParts { cell, tree, mapping, path: path[mapping.context_path_len..].to_owned() }
+    }
+
+    fn warn_of_lacking_support(&self) -> Error {
+        let tree = self.tree();
+        let culprits = tree.elements_without_async_support(self);
+        tracing::warn!(
+            "start_async refused: these elements on the way of {} {} do not support async: {}",
+            self.method(),
+            self.request_uri(),
+            culprits.join(", ")
+        );
+        Error::illegal_state(format!(
+            "start_async: not declared asynchronous: {}",
+            culprits.join(", ")
+        ))
+    }
+
+    fn state_is(
+        &self,
+        ask: fn(ringcat_protocol::async_state_machine::AsyncState) -> bool,
+    ) -> bool {
+        self.cell().is_some_and(|cell| ask(cell.word().state()))
+    }
+
+    fn read_error(&self) -> Error {
+        if let Some(error) = self.inner.body_error {
+            return Error::protocol_violation(error.status, error.reason);
+        }
+        if self.inner.failure.is_some() {
+            return std::io::Error::from(std::io::ErrorKind::ConnectionReset).into();
+        }
+        Error::illegal_state(
+            "read: the content has not arrived; use a ReadListener, declare the servlet blocking, \
+             or let it be called when the content is complete",
+        )
+    }
+
+    fn parse_parameters(&mut self) -> Result<Vec<(String, String)>> {
+        let mut parameters = Vec::new();
+        if let Some(Dispatched { query: Some(query), .. }) = &self.note.dispatched {
+            parameters.append(&mut uri::parse_query(query.as_bytes())?);
+        }
+        if let Some(query) = self.inner.raw_query() {
+            parameters.append(&mut uri::parse_query(query)?);
+        }
+        let is_form = self.header("content-type").is_some_and(|value| {
+            let media_type = value.split(';').next().unwrap_or("").trim();
+            media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+        });
+        if is_form && self.method_kind() == Method::Post {
+            let form = self.read_to_end()?;
+            parameters.append(&mut uri::parse_query(&form)?);
+        }
+        Ok(parameters)
+    }
+}
+
+impl std::io::Read for Request {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        Self::read(self, buffer).map_err(std::io::Error::other)
+    }
+}
+
+/// The host that a request names, without port: that of an absolute target, else of `Host`.
+pub(crate) fn host_of(request: &ProtocolRequest) -> &[u8] {
+    request.framing.server.map_or(b"", |server| request.head.get().slice(server.host))
+}
+
+/// A version as it is written.
+pub(crate) const fn version_name(version: Version) -> &'static str {
+    match version {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
+    }
+}
+
+/// Octets as text: ASCII as it is, the rest as ISO-8859-1.
+pub(crate) fn latin1(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if text.is_ascii() => Cow::Borrowed(text),
+        Ok(_) | Err(_) => Cow::Owned(bytes.iter().map(|byte| char::from(*byte)).collect()),
+    }
+}
+
+/// A timeout as the cell keeps it: milliseconds, rounded up so that it is never early.
+pub(crate) fn millis(timeout: Duration) -> i64 {
+    i64::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,489 @@
+//! The response as an application sees it: status, fields, content behind a buffer, the commit.
+//! On the core it acts at once; on a worker thread (a blocking servlet) it keeps a copy to answer
+//! questions from and hands every change to the core as an operation. Stands for
+//! `HttpServletResponse`, `connector.Response` and `OutputBuffer`.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use ringcat_protocol::{
+    action_code::{ActionCode, ActionError, ActionHook, Hook},
+    async_cell::{Look, Took},
+    async_state_machine::Flag,
+    response::{ErrorState, Response as ProtocolResponse},
+};
+
+use crate::{
+    async_context::{call_error, write_refused},
+    error::{Error, Result},
+    operation::ContainerOperation,
+};
+
+/// A response.
+///
+/// Until it is *committed* status and fields can be set; the commit comes with the first flush,
+/// with the buffer's overflow, or with the end (Servlet section 5.2). A response that fits the
+/// buffer leaves with its `Content-Length`; a longer one is chunked.
+pub struct Response {
+    pub(crate) inner: Box<ProtocolResponse>,
+    pub(crate) hook: Hook<ContainerOperation>,
+    refused: Option<Error>,
+}
+
+/// How long a worker waits for a client that does not read.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl Response {
+    pub(crate) fn new(inner: Box<ProtocolResponse>, hook: Hook<ContainerOperation>) -> Self {
+        Self { inner, hook, refused: None }
+    }
+
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        self.inner.status
+    }
+
+    /// Sets the status code, 100 to 999; without effect once committed.
+    pub fn set_status(&mut self, status: u16) {
+        self.sync();
+        if self.is_committed() || self.inner.is_suspended {
+            return;
+        }
+        self.inner.status = status.clamp(100, 999);
+        self.forward(ContainerOperation::Status(status));
+    }
+
+    /// The first value of a field that was set, if it is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.inner.fields.get(name).and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// Sets a field, in place of all of that name; without effect once committed.
+    ///
+    /// # Errors
+    /// Illegal argument: the name is no token, or the value holds a control character. (A line
+    /// end in a value would split the response.)
+    pub fn set_header(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<()> {
+        self.sync();
+        if self.is_committed() || self.inner.is_suspended {
+            return Ok(());
+        }
+        let value = value.as_ref();
+        self.inner.fields.set(name, value).map_err(invalid_field)?;
+        if !self.is_local() {
+            self.forward(ContainerOperation::SetHeader(name.to_owned(), value.to_vec()));
+        }
+        Ok(())
+    }
+
+    /// Adds a field beside those of that name; without effect once committed.
+    ///
+    /// # Errors
+    /// As [`Response::set_header`].
+    pub fn add_header(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<()> {
+        self.sync();
+        if self.is_committed() || self.inner.is_suspended {
+            return Ok(());
+        }
+        let value = value.as_ref();
+        self.inner.fields.add(name, value).map_err(invalid_field)?;
+        if !self.is_local() {
+            self.forward(ContainerOperation::AddHeader(name.to_owned(), value.to_vec()));
+        }
+        Ok(())
+    }
+
+    /// Removes all fields of that name; without effect once committed.
+    pub fn remove_header(&mut self, name: &str) {
+        self.sync();
+        if self.is_committed() || self.inner.is_suspended {
+            return;
+        }
+        self.inner.fields.remove(name);
+        if !self.is_local() {
+            self.forward(ContainerOperation::RemoveHeader(name.to_owned()));
+        }
+    }
+
+    /// Sets `Content-Type`. A value that is no field value is reported by the next write.
+    pub fn set_content_type(&mut self, content_type: &str) {
+        if let Err(error) = self.set_header("Content-Type", content_type) {
+            self.refused.get_or_insert(error);
+        }
+    }
+
+    /// Announces the length of the content, in bytes; what is written past it is dropped.
+    pub fn set_content_length(&mut self, length: u64) {
+        self.sync();
+        if self.is_committed() || self.inner.is_suspended {
+            return;
+        }
+        self.inner.content_length = Some(length);
+        self.forward(ContainerOperation::ContentLength(length));
+    }
+
+    /// Sets the size of the buffer in front of the commit, in bytes.
+    ///
+    /// # Errors
+    /// Illegal state: content was written already.
+    pub fn set_buffer_size(&mut self, bytes: usize) -> Result<()> {
+        self.sync();
+        if self.is_committed() || self.inner.written_bytes > 0 {
+            return Err(Error::illegal_state("the buffer size is set before any content"));
+        }
+        self.inner.buffer_bytes_max = bytes;
+        self.forward(ContainerOperation::BufferSize(bytes));
+        Ok(())
+    }
+
+    /// The size of the buffer in front of the commit, in bytes.
+    pub fn buffer_size(&self) -> usize {
+        self.inner.buffer_bytes_max
+    }
+
+    /// Writes content. On the core it never waits; on a worker thread it waits while the client
+    /// does not read.
+    ///
+    /// # Errors
+    /// The connection failed; more is queued than `response_backlog_max`; an earlier
+    /// [`Response::set_content_type`] was refused.
+    pub fn write(&mut self, content: impl AsRef<[u8]>) -> Result<()> {
+        if let Some(refused) = self.refused.take() {
+            return Err(refused);
+        }
+        self.sync();
+        let content = content.as_ref();
+        if self.inner.is_finished || self.inner.is_suspended {
+            return Ok(());
+        }
+        match &self.hook {
+            Hook::Core(_) => self.write_local(content),
+            Hook::Worker { cell, .. } => {
+                self.inner.written_bytes += content.len() as u64;
+                let operation = ContainerOperation::Write(Bytes::copy_from_slice(content));
+                cell.write_blocking(operation, Some(WRITE_TIMEOUT)).map_err(write_refused)
+            }
+        }
+    }
+
+    /// Commits and puts what was written on its way now; the client sees it although the servlet
+    /// works on.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn flush(&mut self) -> Result<()> {
+        self.sync();
+        if self.inner.is_finished || self.inner.is_suspended {
+            return Ok(());
+        }
+        match self.hook.clone() {
+            Hook::Core(hook) => {
+                self.flush_buffer(&*hook)?;
+                hook.action(ActionCode::Flush).map_err(action_error)
+            }
+            Hook::Worker { cell, .. } => cell
+                .call(None, Some(ContainerOperation::Flush), Look::Always)
+                .map(|_| ())
+                .map_err(call_error),
+        }
+    }
+
+    /// Whether the head is fixed and on its way.
+    pub fn is_committed(&self) -> bool {
+        match &self.hook {
+            Hook::Core(_) => self.inner.is_committed,
+            Hook::Worker { cell, .. } => cell.word().has(Flag::Committed),
+        }
+    }
+
+    /// Drops status, fields and content.
+    ///
+    /// # Errors
+    /// Illegal state once committed.
+    pub fn reset(&mut self) -> Result<()> {
+        self.sync();
+        self.refuse_committed("reset")?;
+        self.inner.status = 200;
+        self.inner.fields.clear();
+        self.inner.content_length = None;
+        self.drop_content();
+        self.forward(ContainerOperation::Reset);
+        Ok(())
+    }
+
+    /// Drops content, and keeps status and fields.
+    ///
+    /// # Errors
+    /// Illegal state once committed.
+    pub fn reset_buffer(&mut self) -> Result<()> {
+        self.sync();
+        self.refuse_committed("reset_buffer")?;
+        self.drop_content();
+        self.forward(ContainerOperation::ResetBuffer);
+        Ok(())
+    }
+
+    /// Answers with the error report for `status`; what was written is dropped, and so is what
+    /// will be.
+    ///
+    /// # Errors
+    /// Illegal state once committed.
+    pub fn send_error(&mut self, status: u16, message: Option<&str>) -> Result<()> {
+        self.sync();
+        self.refuse_committed("send_error")?;
+        self.drop_content();
+        self.inner.content_length = None;
+        self.inner.status = status;
+        self.inner.message = message.map(str::to_owned);
+        self.inner.error = ErrorState::ReportDue;
+        self.inner.is_suspended = true;
+        self.forward(ContainerOperation::SendError(status, message.map(str::to_owned)));
+        Ok(())
+    }
+
+    /// Answers with a redirect (302) to `location`, which is sent as it is.
+    ///
+    /// # Errors
+    /// Illegal state once committed; illegal argument if `location` is no field value.
+    pub fn send_redirect(&mut self, location: &str) -> Result<()> {
+        self.sync();
+        self.refuse_committed("send_redirect")?;
+        self.reset_buffer()?;
+        self.set_status(302);
+        self.set_header("Location", location)?;
+        self.inner.is_suspended = true;
+        self.forward(ContainerOperation::Finish);
+        Ok(())
+    }
+
+    /// Adds a `Set-Cookie` field.
+    ///
+    /// # Errors
+    /// Illegal argument: name, value, domain or path is no cookie's.
+    pub fn add_cookie(&mut self, cookie: &crate::cookie::Cookie) -> Result<()> {
+        let policy = crate::cookie::CookiePolicy::default();
+        let value = cookie.set_cookie_value(&policy, self.system_time())?;
+        self.add_header("Set-Cookie", value)
+    }
+
+    /// The time of day.
+    pub(crate) fn system_time(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + self.hook.clock().unix_time()
+    }
+
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.hook, Hook::Core(_))
+    }
+
+    /// Applies an operation of another thread.
+    pub(crate) fn apply(&mut self, operation: ContainerOperation) {
+        let result = match operation {
+            ContainerOperation::Write(bytes) => self.write_shared(bytes),
+            ContainerOperation::Flush => self.flush(),
+            ContainerOperation::Status(status) => {
+                self.set_status(status);
+                Ok(())
+            }
+            ContainerOperation::SetHeader(name, value) => self.set_header(&name, value),
+            ContainerOperation::AddHeader(name, value) => self.add_header(&name, value),
+            ContainerOperation::RemoveHeader(name) => {
+                self.remove_header(&name);
+                Ok(())
+            }
+            ContainerOperation::ContentLength(length) => {
+                self.set_content_length(length);
+                Ok(())
+            }
+            ContainerOperation::Reset => self.reset(),
+            ContainerOperation::ResetBuffer => self.reset_buffer(),
+            ContainerOperation::BufferSize(bytes) => self.set_buffer_size(bytes),
+            ContainerOperation::SendError(status, message) => {
+                self.send_error(status, message.as_deref())
+            }
+            ContainerOperation::Failed(status) => {
+                self.set_failed(status);
+                Ok(())
+            }
+            ContainerOperation::Finish => {
+                self.inner.is_suspended = true;
+                Ok(())
+            }
+            ContainerOperation::AddListener(_)
+            | ContainerOperation::SetReadListener(_)
+            | ContainerOperation::Dispatch(_)
+            | ContainerOperation::TaskFailed(_) => panic!("an operation of the request"),
+        };
+        if let Err(error) = result {
+            // The caller was told where it could know; what only the core can see is logged.
+            tracing::debug!("an operation on a response came too late: {error}");
+        }
+    }
+
+    /// Whether an error report is due.
+    pub(crate) fn is_error_report_due(&self) -> bool {
+        self.inner.error == ErrorState::ReportDue
+    }
+
+    /// Marks the report as made; `false` if none was due.
+    pub(crate) fn set_error_reported(&mut self) -> bool {
+        let was_due = self.is_error_report_due();
+        if was_due {
+            self.inner.error = ErrorState::Reported;
+        }
+        was_due
+    }
+
+    /// The application failed: a report is due.
+    pub(crate) fn set_failed(&mut self, status: u16) {
+        if !self.inner.is_committed {
+            self.inner.status = status;
+        }
+        if self.inner.error == ErrorState::None {
+            self.inner.error = ErrorState::ReportDue;
+        }
+        self.forward(ContainerOperation::Failed(status));
+    }
+
+    /// What was wrong with a value that an infallible setter took.
+    pub(crate) fn take_refused(&mut self) -> Option<Error> {
+        self.refused.take()
+    }
+
+    /// Ends the response: commits what is complete with its length, and closes the content.
+    pub(crate) fn finish(&mut self) {
+        if std::mem::replace(&mut self.inner.is_finished, true) {
+            return;
+        }
+        let Hook::Core(hook) = self.hook.clone() else { return };
+        let mut result = Ok(());
+        if !self.inner.is_committed {
+            let response = &mut *self.inner;
+            result = hook.action(ActionCode::Commit { response, is_complete: true });
+        }
+        let buffer = std::mem::take(&mut self.inner.buffer);
+        let result = result
+            .and_then(|()| hook.action(ActionCode::Write(&buffer)))
+            .and_then(|()| hook.action(ActionCode::Close));
+        self.inner.buffer = buffer;
+        self.inner.buffer.clear();
+        if let Err(error) = result {
+            tracing::debug!("a response could not be finished: {error}");
+        }
+    }
+
+    /// Gives the response up: it must not look complete.
+    pub(crate) fn close_now(&mut self) {
+        self.inner.is_finished = true;
+        if let Hook::Core(hook) = &self.hook
+            && let Err(error) = hook.action(ActionCode::CloseNow)
+        {
+            tracing::debug!("a response could not be given up: {error}");
+        }
+    }
+
+    /// Applies what other threads asked for before the next step of our own, so that the order of
+    /// bytes is the order of calls.
+    fn sync(&mut self) {
+        let Hook::Core(hook) = &self.hook else { return };
+        let Some(cell) = hook.existing_cell() else { return };
+        // A caller that holds the list has not returned yet, so nothing of it comes before us.
+        let Took::Taken { operations, .. } = cell.take() else { return };
+        if operations.is_empty() {
+            return;
+        }
+        let hook = std::rc::Rc::clone(hook);
+        hook.note_applied(operations.iter().map(credit_of).sum());
+        for operation in operations {
+            if operation.is_of_response() {
+                self.apply(operation);
+            } else {
+                hook.defer(operation);
+            }
+        }
+    }
+
+    /// Hands a change on a worker thread to the core. A request that is over has no use for it.
+    fn forward(&self, operation: ContainerOperation) {
+        if let Hook::Worker { cell, .. } = &self.hook
+            && let Err(error) = cell.call(None, Some(operation), Look::WhenGathered)
+        {
+            tracing::debug!("a change of a response came too late: {error}");
+        }
+    }
+
+    fn refuse_committed(&self, call: &str) -> Result<()> {
+        if self.is_committed() {
+            return Err(Error::illegal_state(format!("{call}: the response is committed")));
+        }
+        Ok(())
+    }
+
+    fn drop_content(&mut self) {
+        self.inner.buffer.clear();
+        self.inner.written_bytes = 0;
+    }
+
+    fn write_shared(&mut self, bytes: Bytes) -> Result<()> {
+        let is_small = self.inner.buffer.len() + bytes.len() <= self.inner.buffer_bytes_max;
+        if is_small || self.inner.is_finished || self.inner.is_suspended {
+            return self.write(&bytes);
+        }
+        let Hook::Core(hook) = self.hook.clone() else { return self.write(&bytes) };
+        self.inner.written_bytes += bytes.len() as u64;
+        self.flush_buffer(&*hook)?;
+        hook.action(ActionCode::WriteShared(bytes)).map_err(action_error)
+    }
+
+    fn write_local(&mut self, content: &[u8]) -> Result<()> {
+        self.inner.written_bytes += content.len() as u64;
+        if self.inner.buffer.len() + content.len() <= self.inner.buffer_bytes_max {
+            self.inner.buffer.extend_from_slice(content);
+            return Ok(());
+        }
+        let Hook::Core(hook) = self.hook.clone() else { return Ok(()) };
+        self.flush_buffer(&*hook)?;
+        if content.len() < self.inner.buffer_bytes_max {
+            self.inner.buffer.extend_from_slice(content);
+            return Ok(());
+        }
+        hook.action(ActionCode::Write(content)).map_err(action_error)
+    }
+
+    /// Commits if that is due, and hands the buffer over.
+    fn flush_buffer(&mut self, hook: &dyn ActionHook<ContainerOperation>) -> Result<()> {
+        if !self.inner.is_committed {
+            let response = &mut *self.inner;
+            hook.action(ActionCode::Commit { response, is_complete: false })
+                .map_err(action_error)?;
+        }
+        let result = hook.action(ActionCode::Write(&self.inner.buffer)).map_err(action_error);
+        self.inner.buffer.clear();
+        result
+    }
+}
+
+impl std::io::Write for Response {
+    fn write(&mut self, content: &[u8]) -> std::io::Result<usize> {
+        Self::write(self, content).map_err(std::io::Error::other)?;
+        Ok(content.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Self::flush(self).map_err(std::io::Error::other)
+    }
+}
+
+fn credit_of(operation: &ContainerOperation) -> usize {
+    ringcat_protocol::async_cell::Operation::credit_bytes(operation)
+}
+
+fn invalid_field(invalid: ringcat_protocol::response_fields::InvalidField) -> Error {
+    Error::illegal_argument(invalid.to_string())
+}
+
+pub(crate) fn action_error(error: ActionError) -> Error {
+    match error {
+        ActionError::Io(errno) => std::io::Error::from(errno).into(),
+        ActionError::Backlog { .. } => Error::would_block(error.to_string()),
+    }
+}

@@ -1,0 +1,359 @@
+//! A core: what stands between a backend's loop and the connection handler. Its poller part is
+//! the only place that turns completions (as events) into socket events; its acceptor part gives
+//! each new connection its entry; and it owns every deadline. Stands for Tomcat's `Acceptor`,
+//! `Poller` and `NioEndpoint` of one core.
+
+use std::rc::Rc;
+
+use crate::{
+    backend::{Command, Commands, CoreHandler, Departure, Errno, Event, Io},
+    buffer::{Chunks, Lease},
+    connection_handler::{ConnectionHandler, SocketEvent},
+    core_context::{CoreContext, CoreMessage, CoreSeat, CoreTimeouts, TimerKey},
+    inbox::Batch,
+    key::{ConnKey, ListenerId},
+    socket::{Failure, Phase, ReadDeadline, Socket},
+    timer_wheel::TICK,
+    timestamp::Timestamp,
+};
+
+/// Messages that one turn handles at most; the rest waits for the next turn, behind new input.
+const INBOX_BURST: usize = 256;
+
+/// Bytes read and dropped after an early answer, at most.
+const LINGER_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// One core, without its loop.
+pub struct Core<H: ConnectionHandler> {
+    handler: H,
+    cx: CoreContext<H::Message>,
+    pending: Option<Batch<CoreMessage<H::Message>>>,
+    listeners_open: usize,
+    is_stopping: bool,
+}
+
+impl<H: ConnectionHandler> Core<H> {
+    /// A core that serves `listener_count` listeners.
+    pub fn new(
+        seat: &CoreSeat<H::Message>,
+        io: Rc<dyn Io>,
+        timeouts: CoreTimeouts,
+        listener_count: usize,
+        handler: H,
+    ) -> Self {
+        Self {
+            handler,
+            cx: CoreContext::new(seat, io, timeouts),
+            pending: None,
+            listeners_open: listener_count,
+            is_stopping: false,
+        }
+    }
+
+    /// The handler, for its final words after the loop ended.
+    pub fn handler(&self) -> &H {
+        &self.handler
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Accepted { conn, listener, peer } => self.accepted(conn, listener, peer),
+            Event::Received(conn, lease) => self.received(conn, lease),
+            Event::Eof(conn) => self.eof(conn),
+            Event::RecvFailed(conn, errno) | Event::SendFailed(conn, errno) => {
+                self.failed(conn, Failure::System(errno));
+            }
+            Event::Sent(conn, chunks) => self.sent(conn, chunks),
+            Event::PeerGone(conn, Departure::EndOfStream) => self.peer_closed(conn),
+            Event::PeerGone(conn, Departure::Reset) => {
+                self.failed(conn, Failure::System(Errno::ECONNRESET));
+            }
+            Event::Closed(conn) => self.closed(conn),
+            Event::AcceptStopped(listener, errno) => self.accept_stopped(listener, errno),
+            Event::Timeout => self.timeout(),
+            Event::Woken => {}
+            Event::Detached(..)
+            | Event::Connected { .. }
+            | Event::ConnectFailed { .. }
+            | Event::FileDone { .. } => {
+                tracing::error!("core {}: an answer came that nobody asked for", self.cx.id);
+            }
+        }
+    }
+
+    fn accepted(&mut self, conn: ConnKey, listener: ListenerId, peer: std::net::SocketAddr) {
+        let slot = conn.slot as usize;
+        if self.cx.sockets.len() <= slot {
+            self.cx.sockets.resize_with(slot + 1, || None);
+        }
+        assert!(self.cx.sockets[slot].is_none(), "the backend reused a slot before Closed");
+        self.cx.sockets[slot] = Some(Box::new(Socket::new(conn, listener, peer)));
+        self.cx.socket_count += 1;
+        self.cx.counters.connections_accepted.add(1);
+        self.cx.set_read_interest(conn, true);
+        self.cx.set_read_deadline(conn, Some(ReadDeadline::First));
+    }
+
+    fn received(&mut self, conn: ConnKey, lease: Lease) {
+        self.cx.counters.received_bytes.add(lease.len() as u64);
+        let Some(socket) = self.cx.socket_mut(conn) else { return };
+        match &mut socket.phase {
+            Phase::Open => {}
+            Phase::Draining { .. } | Phase::Closing => return,
+            Phase::Lingering { discarded_bytes } => {
+                *discarded_bytes += lease.len();
+                if *discarded_bytes > LINGER_BYTES_MAX {
+                    self.cx.close_now(conn);
+                }
+                return;
+            }
+        }
+        socket.input.receive(lease);
+        if socket.read_interest {
+            self.process(conn, SocketEvent::OpenRead);
+        } else {
+            socket.input.settle();
+            self.cx.suspend_receive(conn);
+        }
+    }
+
+    fn eof(&mut self, conn: ConnKey) {
+        let Some(socket) = self.cx.socket_mut(conn) else { return };
+        socket.is_eof = true;
+        socket.is_demanded = false;
+        match socket.phase {
+            Phase::Open if socket.attachment.is_none() && socket.input.is_empty() => {
+                self.cx.close(conn, false);
+            }
+            Phase::Open if socket.read_interest => self.process(conn, SocketEvent::OpenRead),
+            Phase::Open => self.handler.on_peer_closed(&mut self.cx, conn),
+            Phase::Lingering { .. } => self.cx.close_now(conn),
+            Phase::Draining { .. } | Phase::Closing => {}
+        }
+    }
+
+    fn peer_closed(&mut self, conn: ConnKey) {
+        if let Some(socket) = self.cx.socket_mut(conn) {
+            socket.is_watched = false;
+            self.handler.on_peer_closed(&mut self.cx, conn);
+        }
+    }
+
+    /// The first failure of a connection counts; what follows from it is its echo.
+    fn failed(&mut self, conn: ConnKey, failure: Failure) {
+        let Some(socket) = self.cx.socket_mut(conn) else { return };
+        if socket.phase == Phase::Closing || !socket.can_send() {
+            return;
+        }
+        socket.failure = Some(failure);
+        socket.is_demanded = false;
+        socket.out.discard();
+        let is_attached = socket.attachment.is_some();
+        self.cx.counters.connections_failed.add(1);
+        tracing::debug!("core {}: {conn:?} failed: {failure:?}", self.cx.id);
+        if is_attached {
+            self.process(conn, SocketEvent::Error);
+        } else {
+            self.cx.close_now(conn);
+        }
+    }
+
+    fn sent(&mut self, conn: ConnKey, chunks: Chunks) {
+        self.cx.counters.sent_bytes.add(chunks.len_bytes() as u64);
+        let CoreContext { sockets, pool, .. } = &mut self.cx;
+        let socket = sockets.get_mut(conn.slot as usize).and_then(Option::as_mut);
+        let Some(socket) = socket.filter(|socket| socket.key == conn) else { return };
+        socket.out.on_sent(chunks, pool);
+        socket.write_deadline = None;
+        let is_attached = socket.attachment.is_some();
+        let is_writable = socket.write_interest && socket.out.is_empty();
+        if is_attached {
+            self.handler.on_sent(&mut self.cx, conn);
+        }
+        if is_attached && is_writable {
+            self.process(conn, SocketEvent::OpenWrite);
+        } else {
+            self.cx.flush(conn);
+        }
+        self.cx.finish_close(conn);
+    }
+
+    fn closed(&mut self, conn: ConnKey) {
+        let Some(slot) = self.cx.sockets.get_mut(conn.slot as usize) else { return };
+        if slot.as_ref().is_none_or(|socket| socket.key != conn) {
+            return;
+        }
+        let Some(socket) = slot.take() else { return };
+        if let Some(timer) = socket.timer {
+            self.cx.wheel.remove(timer);
+        }
+        self.cx.socket_count -= 1;
+        self.cx.counters.connections_closed.add(1);
+        if let Some(attachment) = socket.attachment {
+            self.handler.on_closed(&mut self.cx, attachment);
+        }
+        self.stop_when_drained();
+    }
+
+    fn accept_stopped(&mut self, listener: ListenerId, errno: Option<Errno>) {
+        if let Some(errno) = errno {
+            tracing::error!("core {}: listener {} stopped: {errno:?}", self.cx.id, listener.0);
+        }
+        self.listeners_open = self.listeners_open.saturating_sub(1);
+        self.stop_when_drained();
+    }
+
+    fn process(&mut self, conn: ConnKey, event: SocketEvent) {
+        let state = self.handler.process(&mut self.cx, conn, event);
+        self.cx.settle(conn, state);
+    }
+
+    fn timeout(&mut self) {
+        while let Some((_, key)) = self.cx.wheel.expire(self.cx.now) {
+            match key {
+                TimerKey::Socket(conn) => self.socket_deadline(conn),
+                TimerKey::Exchange(exchange) => {
+                    self.handler.on_exchange_deadline(&mut self.cx, exchange);
+                }
+                TimerKey::DrainCut => self.cut(),
+            }
+        }
+    }
+
+    fn socket_deadline(&mut self, conn: ConnKey) {
+        let now = self.cx.now;
+        let io = Rc::clone(self.cx.io());
+        let Some(socket) = self.cx.socket_mut(conn) else { return };
+        socket.timer = None;
+        if socket.write_deadline.is_some_and(|deadline| deadline <= now) {
+            socket.write_deadline = None;
+            self.failed(conn, Failure::WriteTimeout);
+            return;
+        }
+        match socket.read_deadline {
+            // What the kernel already holds was sent in time; it is read before it is judged.
+            Some((deadline, kind)) if deadline <= now && io.unread(conn) => {
+                socket.read_deadline = Some((now + TICK, kind));
+                self.cx.arm_socket(conn);
+            }
+            Some((deadline, kind)) if deadline <= now => {
+                socket.read_deadline = None;
+                self.cx.arm_socket(conn);
+                self.read_deadline(conn, kind);
+            }
+            Some(_) | None => self.cx.arm_socket(conn),
+        }
+    }
+
+    fn read_deadline(&mut self, conn: ConnKey, kind: ReadDeadline) {
+        match kind {
+            ReadDeadline::Linger => self.cx.close_now(conn),
+            ReadDeadline::First | ReadDeadline::KeepAlive => self.cx.close(conn, false),
+            ReadDeadline::Head | ReadDeadline::Body => {
+                let Some(socket) = self.cx.socket_mut(conn) else { return };
+                socket.failure = Some(Failure::ReadTimeout(kind));
+                self.cx.counters.connections_failed.add(1);
+                self.process(conn, SocketEvent::Error);
+            }
+        }
+    }
+
+    fn on_message(&mut self, message: CoreMessage<H::Message>) {
+        self.cx.counters.messages.add(1);
+        match message {
+            CoreMessage::Handler(message) => self.handler.on_message(&mut self.cx, message),
+            CoreMessage::Drain => self.drain(),
+            CoreMessage::DrainLimit => {
+                self.handler.on_drain_limit(&mut self.cx);
+                let deadline = self.cx.now + self.cx.timeouts.drain_cut;
+                self.cx.wheel.insert(deadline, TimerKey::DrainCut);
+            }
+        }
+    }
+
+    /// Stops accepting; connections between requests get a short while for a request that is on
+    /// its way, since closing under it would lose it.
+    fn drain(&mut self) {
+        if std::mem::replace(&mut self.cx.is_draining, true) {
+            return;
+        }
+        self.cx.commands.push(Command::StopAccept);
+        let idle: Vec<ConnKey> = self
+            .cx
+            .sockets
+            .iter()
+            .flatten()
+            .filter(|socket| socket.phase == Phase::Open && socket.attachment.is_none())
+            .map(|socket| socket.key)
+            .collect();
+        for conn in idle {
+            self.cx.set_read_deadline(conn, Some(ReadDeadline::KeepAlive));
+        }
+        self.stop_when_drained();
+    }
+
+    fn cut(&mut self) {
+        let cut = self.cx.socket_count;
+        if cut > 0 {
+            self.cx.counters.connections_cut.add(cut as u64);
+            tracing::warn!("core {}: drain limit: {cut} connections cut", self.cx.id);
+        }
+        self.stop();
+    }
+
+    fn stop_when_drained(&mut self) {
+        if self.cx.is_draining && self.listeners_open == 0 && self.cx.socket_count == 0 {
+            self.stop();
+        }
+    }
+
+    fn stop(&mut self) {
+        if !std::mem::replace(&mut self.is_stopping, true) {
+            self.cx.commands.push(Command::Stop);
+        }
+    }
+}
+
+impl<H: ConnectionHandler> CoreHandler for Core<H> {
+    fn on(&mut self, now: Timestamp, event: Event, commands: &mut Commands) {
+        self.cx.now = now;
+        std::mem::swap(&mut self.cx.commands, commands);
+        self.on_event(event);
+        std::mem::swap(&mut self.cx.commands, commands);
+    }
+
+    fn run_ready(&mut self, now: Timestamp, commands: &mut Commands) -> bool {
+        self.cx.now = now;
+        std::mem::swap(&mut self.cx.commands, commands);
+        for _ in 0..INBOX_BURST {
+            let next = match &mut self.pending {
+                Some(batch) => batch.next(),
+                None => None,
+            };
+            let Some(message) = next.or_else(|| {
+                let mut batch = self.cx.inbox.take();
+                let first = batch.next();
+                self.pending = Some(batch);
+                first
+            }) else {
+                self.pending = None;
+                break;
+            };
+            self.on_message(message);
+        }
+        std::mem::swap(&mut self.cx.commands, commands);
+        self.pending.is_some()
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        self.cx.wheel.next_deadline()
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        self.cx.inbox.prepare_sleep()
+    }
+
+    fn awake(&mut self) {
+        self.cx.inbox.awake();
+    }
+}

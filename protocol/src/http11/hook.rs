@@ -1,0 +1,217 @@
+//! The answer to the container's asks on an HTTP/1.1 connection. One a core: a call takes the
+//! connection's out-queue and the exchange's encoder and cell in, and gives them back when it is
+//! over. Since `process` never nests, one call at a time is all there is.
+
+use std::{
+    cell::{Cell, RefCell},
+    net::SocketAddr,
+    rc::Rc,
+    time::Duration,
+};
+
+use ringcat_engine::{
+    backend::{Errno, Io},
+    current::ExchangeName,
+    key::{ConnKey, CoreId},
+    out_queue::OutQueue,
+    sync::Arc,
+    timestamp::{Clock, Timestamp},
+};
+
+use crate::{
+    action_code::{ActionCode, ActionError, ActionHook},
+    async_cell::{AsyncCell, CellLimits, Doorbell, Operation},
+    async_state_machine::Flag,
+    exchange_key::ExchangeKey,
+    http11::{
+        date::DateCache, response_encoder::ResponseEncoder, response_head::CONTINUE,
+    },
+    request::Request,
+};
+
+/// Answers the asks of a core's calls.
+pub(crate) struct Http11Hook<O: Operation> {
+    core: CoreId,
+    io: Rc<dyn Io>,
+    doorbell: Arc<dyn Doorbell>,
+    cell_limits: CellLimits,
+    date: RefCell<DateCache>,
+    date_due: Cell<Timestamp>,
+    call: RefCell<Option<CallState<O>>>,
+    spare_cells: RefCell<Vec<Arc<AsyncCell<O>>>>,
+}
+
+/// What a call needs of its connection and exchange.
+pub(crate) struct CallState<O: Operation> {
+    pub(crate) conn: ConnKey,
+    pub(crate) key: ExchangeKey,
+    pub(crate) out: OutQueue,
+    pub(crate) encoder: ResponseEncoder,
+    pub(crate) cell: Option<Arc<AsyncCell<O>>>,
+    pub(crate) is_ack_due: bool,
+    pub(crate) errno: Option<Errno>,
+    pub(crate) credit_bytes: usize,
+    pub(crate) deferred: Vec<O>,
+}
+
+/// Cells that are kept for reuse, at most.
+const SPARE_CELLS_MAX: usize = 64;
+
+/// The clock's date is formatted again after this time.
+const DATE_PERIOD: Duration = Duration::from_millis(500);
+
+impl<O: Operation + 'static> Http11Hook<O> {
+    pub(crate) fn new(
+        core: CoreId,
+        io: Rc<dyn Io>,
+        doorbell: Arc<dyn Doorbell>,
+        cell_limits: CellLimits,
+    ) -> Self {
+        let date = DateCache::new(io.clock().unix_time().as_secs());
+        Self {
+            core,
+            io,
+            doorbell,
+            cell_limits,
+            date: RefCell::new(date),
+            date_due: Cell::new(Timestamp::ZERO),
+            call: RefCell::new(None),
+            spare_cells: RefCell::default(),
+        }
+    }
+
+    /// A call begins.
+    pub(crate) fn enter(&self, now: Timestamp, call: CallState<O>) {
+        if now >= self.date_due.get() {
+            self.date_due.set(now + DATE_PERIOD);
+            self.date.borrow_mut().update(self.io.clock().unix_time().as_secs());
+        }
+        if let Some(cell) = &call.cell {
+            cell.enter_callback();
+        }
+        let before = self.call.borrow_mut().replace(call);
+        assert!(before.is_none(), "calls of one core do not nest");
+    }
+
+    /// The call is over.
+    pub(crate) fn leave(&self) -> CallState<O> {
+        let call = self.call.borrow_mut().take().expect("enter came before leave");
+        if let Some(cell) = &call.cell {
+            cell.leave_callback();
+        }
+        call
+    }
+
+    /// A cell that nobody refers to any more may serve another exchange; one with a handle left
+    /// stays closed for ever.
+    pub(crate) fn keep_cell(&self, mut cell: Arc<AsyncCell<O>>) {
+        let mut spare = self.spare_cells.borrow_mut();
+        if spare.len() < SPARE_CELLS_MAX && Arc::get_mut(&mut cell).is_some() {
+            spare.push(cell);
+        }
+    }
+
+    /// A fresh cell for an exchange.
+    pub(crate) fn new_cell(&self, key: ExchangeKey) -> Arc<AsyncCell<O>> {
+        let name = ExchangeName { core: self.core, key: key.to_u64() };
+        if let Some(mut cell) = self.spare_cells.borrow_mut().pop()
+            && let Some(spare) = Arc::get_mut(&mut cell)
+        {
+            spare.reset(name, key);
+            return cell;
+        }
+        Arc::new(AsyncCell::new(name, key, Arc::clone(&self.doorbell), self.cell_limits))
+    }
+}
+
+impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
+    fn action(&self, code: ActionCode<'_>) -> Result<(), ActionError> {
+        let mut call = self.call.borrow_mut();
+        let call = call.as_mut().expect("asks come from inside a call");
+        if let Some(errno) = call.errno {
+            return match code {
+                ActionCode::CloseNow => {
+                    call.encoder.give_up();
+                    Ok(())
+                }
+                _ => Err(ActionError::Io(errno)),
+            };
+        }
+        match code {
+            ActionCode::Commit { response, is_complete } => {
+                // A client that still waits for 100 and gets a final answer keeps its body.
+                call.encoder.keep_alive &= !call.is_ack_due || response.status < 300;
+                let date = self.date.borrow();
+                call.encoder.commit(response, is_complete, date.as_bytes(), &mut call.out);
+                if let Some(cell) = &call.cell {
+                    cell.set_flag(Flag::Committed);
+                }
+            }
+            ActionCode::Write(bytes) => call.encoder.write(bytes, &mut call.out),
+            ActionCode::WriteShared(bytes) => call.encoder.write_shared(bytes, &mut call.out),
+            ActionCode::Flush => {
+                if let Err(errno) = call.out.send_now(&*self.io, call.conn) {
+                    call.errno = Some(errno);
+                    if let Some(cell) = &call.cell {
+                        cell.set_flag(Flag::IoError);
+                    }
+                    return Err(ActionError::Io(errno));
+                }
+            }
+            ActionCode::Close => call.encoder.finish(&mut call.out),
+            ActionCode::CloseNow => call.encoder.give_up(),
+            ActionCode::Ack => {
+                if std::mem::take(&mut call.is_ack_due) && !call.encoder.is_committed() {
+                    call.out.tail().extend_from_slice(CONTINUE);
+                }
+            }
+        }
+        let queued_bytes = call.out.len_bytes();
+        let limit_bytes = self.cell_limits.backlog_bytes_max as usize;
+        if queued_bytes > limit_bytes {
+            return Err(ActionError::Backlog { queued_bytes, limit_bytes });
+        }
+        Ok(())
+    }
+
+    fn async_cell(&self, request: &mut Request) -> Arc<AsyncCell<O>> {
+        let mut call = self.call.borrow_mut();
+        let call = call.as_mut().expect("asks come from inside a call");
+        if let Some(cell) = &call.cell {
+            return Arc::clone(cell);
+        }
+        let cell = self.new_cell(call.key);
+        cell.set_head(|| request.head.share());
+        if call.encoder.is_committed() {
+            cell.set_flag(Flag::Committed);
+        }
+        cell.enter_callback();
+        call.cell = Some(Arc::clone(&cell));
+        cell
+    }
+
+    fn existing_cell(&self) -> Option<Arc<AsyncCell<O>>> {
+        self.call.borrow().as_ref().and_then(|call| call.cell.clone())
+    }
+
+    fn clock(&self) -> Clock {
+        self.io.clock()
+    }
+
+    fn note_applied(&self, credit_bytes: usize) {
+        if let Some(call) = self.call.borrow_mut().as_mut() {
+            call.credit_bytes += credit_bytes;
+        }
+    }
+
+    fn defer(&self, operation: O) {
+        if let Some(call) = self.call.borrow_mut().as_mut() {
+            call.deferred.push(operation);
+        }
+    }
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        let conn = self.call.borrow().as_ref().map(|call| call.conn)?;
+        self.io.local_address(conn)
+    }
+}

@@ -1,0 +1,331 @@
+//! The connections of one core as exchanges: finds or makes the processor of a connection, runs
+//! the process loop, and puts the processor where its state says: back to the pool, or into the
+//! waiting set. Stands for Tomcat's `AbstractProtocol.ConnectionHandler`.
+
+use std::rc::Rc;
+
+use ringcat_engine::{
+    backend::Io,
+    connection_handler::{ConnectionHandler, SocketEvent, SocketState},
+    core_context::{CoreMessage, CoreSeat},
+    core_counters::Counter,
+    inbox::Inbox,
+    key::ConnKey,
+    sync::Arc,
+};
+
+use crate::{
+    adapter::{Adapter, Returned},
+    async_cell::{AsyncCell, Doorbell},
+    async_state_machine::Flag,
+    exchange::Exchange,
+    exchange_key::ExchangeKey,
+    exchange_table::ExchangeTable,
+    http11::{
+        head::Head,
+        hook::Http11Hook,
+        options::Http11Options,
+        processor::{At, Cx, Http11Processor},
+    },
+    message::{InboxDoorbell, Message},
+    response::BUFFER_BYTES,
+};
+
+/// Recycled processors that keep their memory.
+const POOL_COUNT_MAX: usize = 64;
+
+/// Handles a core's connections with HTTP/1.1.
+pub struct ProtocolHandler<A: Adapter> {
+    table: ExchangeTable<Box<Http11Processor<A>>>,
+    pool: Vec<Box<Http11Processor<A>>>,
+    shared: Shared<A>,
+}
+
+/// What processors share on their core: the way up, and storage that is lent for a turn.
+pub(crate) struct Shared<A: Adapter> {
+    pub(crate) adapter: A,
+    pub(crate) hook: Rc<Http11Hook<A::Operation>>,
+    pub(crate) options: Http11Options,
+    pub(crate) inbox: Arc<Inbox<CoreMessage<Message<A::Note>>>>,
+    pub(crate) counters: Arc<RequestCounters>,
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) body_piece: Vec<u8>,
+    pub(crate) unclosed: Vec<Arc<AsyncCell<A::Operation>>>,
+    pub(crate) turn_requests: usize,
+    head: Head,
+}
+
+/// What a core counts of its requests. One writer, any reader.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct RequestCounters {
+    /// Requests that reached the adapter.
+    pub requests: Counter,
+    /// Requests that the protocol refused.
+    pub refused: Counter,
+    /// Responses by class: 1xx to 5xx.
+    pub statuses: [Counter; 5],
+    /// Requests whose response is not whole: the client left, or the application failed after
+    /// the commit.
+    pub aborts: Counter,
+    /// Times that an exchange was parked.
+    pub parked: Counter,
+    /// Asynchronous rounds that timed out.
+    pub timeouts: Counter,
+}
+
+impl RequestCounters {
+    pub(crate) fn count_status(&self, status: u16) {
+        if let Some(class) = self.statuses.get(usize::from(status / 100).wrapping_sub(1)) {
+            class.add(1);
+        }
+    }
+
+    /// Requests that were answered, refused ones included.
+    pub fn answered(&self) -> u64 {
+        self.statuses.iter().map(Counter::get).sum()
+    }
+}
+
+impl<A: Adapter> ProtocolHandler<A> {
+    /// A handler for the core of `seat`.
+    pub fn new(
+        seat: &CoreSeat<Message<A::Note>>,
+        io: Rc<dyn Io>,
+        options: Http11Options,
+        counters: Arc<RequestCounters>,
+        adapter: A,
+    ) -> Self {
+        let doorbell: Arc<dyn Doorbell> = Arc::new(InboxDoorbell(Arc::clone(&seat.inbox)));
+        let shared = Shared {
+            adapter,
+            hook: Rc::new(Http11Hook::new(seat.id, io, doorbell, options.cell)),
+            options,
+            inbox: Arc::clone(&seat.inbox),
+            counters,
+            buffer: Vec::with_capacity(BUFFER_BYTES),
+            body_piece: Vec::new(),
+            unclosed: Vec::new(),
+            turn_requests: 0,
+            head: Head::default(),
+        };
+        Self { table: ExchangeTable::default(), pool: Vec::new(), shared }
+    }
+
+    /// Exchanges under way, parked ones included.
+    pub fn exchange_count(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Runs the process loop of an exchange whose processor was detached.
+    fn process_detached(
+        &mut self,
+        cx: &mut Cx<A>,
+        at: At,
+        mut processor: Box<Http11Processor<A>>,
+        event: SocketEvent,
+    ) -> SocketState {
+        self.table.unpark(cx, at.key);
+        self.shared.turn_requests = 0;
+        let state = processor.process(&mut self.shared, cx, at, event);
+        self.put_away(cx, at, processor, state);
+        state
+    }
+
+    /// Puts a processor where its state says.
+    fn put_away(
+        &mut self,
+        cx: &mut Cx<A>,
+        at: At,
+        processor: Box<Http11Processor<A>>,
+        state: SocketState,
+    ) {
+        match state {
+            SocketState::Open | SocketState::Closed => self.release(cx, at, processor),
+            SocketState::Long if processor.is_async() => {
+                let deadline = processor.async_deadline();
+                self.table.attach(at.key, processor);
+                self.table.park(cx, at.key, deadline);
+                self.shared.counters.parked.add(1);
+            }
+            SocketState::Long | SocketState::Suspended => self.table.attach(at.key, processor),
+            SocketState::AsyncEnd => panic!("AsyncEnd left the process loop"),
+        }
+    }
+
+    /// The exchange is over: its key dies, its processor is recycled.
+    fn release(&mut self, cx: &mut Cx<A>, at: At, mut processor: Box<Http11Processor<A>>) {
+        processor.recycle(&mut self.shared);
+        self.table.close(cx, at.key);
+        if let Some(socket) = cx.socket_mut(at.conn) {
+            socket.attachment = None;
+            socket.write_interest = false;
+        }
+        if self.pool.len() < POOL_COUNT_MAX {
+            self.pool.push(processor);
+        }
+    }
+
+    /// The processor of a connection: the attached one, else a recycled one, else a new one.
+    fn processor_of(
+        &mut self,
+        cx: &mut Cx<A>,
+        conn: ConnKey,
+        event: SocketEvent,
+    ) -> Option<(At, Box<Http11Processor<A>>)> {
+        let socket = cx.socket_mut(conn)?;
+        if let Some(attachment) = socket.attachment {
+            let key = ExchangeKey::from_u64(attachment);
+            let processor = self.table.detach(key)?;
+            return Some((At { conn, key }, processor));
+        }
+        if event != SocketEvent::OpenRead {
+            return None;
+        }
+        let (peer, listener) = (socket.peer(), socket.listener());
+        let processor = match self.pool.pop() {
+            Some(mut processor) => {
+                processor.attach_to(peer, listener);
+                processor
+            }
+            None => Box::new(Http11Processor::new(peer, listener)),
+        };
+        let key = self.table.open(conn, processor);
+        socket.attachment = Some(key.to_u64());
+        let processor = self.table.detach(key)?;
+        Some((At { conn, key }, processor))
+    }
+
+    /// Runs an exchange for a message or timer, and settles its connection.
+    fn process_exchange(&mut self, cx: &mut Cx<A>, key: ExchangeKey, event: SocketEvent) {
+        let Some(conn) = self.table.connection(key) else { return };
+        let Some(processor) = self.table.detach(key) else { return };
+        let state = self.process_detached(cx, At { conn, key }, processor, event);
+        cx.settle(conn, state);
+    }
+
+    fn resume(&mut self, cx: &mut Cx<A>, key: ExchangeKey, returned: Returned<A::Note>) {
+        let Some(conn) = self.table.connection(key) else { return };
+        let Some(mut processor) = self.table.detach(key) else { return };
+        let at = At { conn, key };
+        self.shared.turn_requests = 0;
+        processor.resume(&mut self.shared, cx, at, returned);
+        let state = processor.after_resume(&mut self.shared, cx, at);
+        self.put_away(cx, at, processor, state);
+        cx.settle(conn, state);
+    }
+
+    /// Closes the cells that a caller held when their exchange ended.
+    fn close_the_unclosed(&mut self) {
+        let Shared { unclosed, adapter, .. } = &mut self.shared;
+        unclosed.retain(|cell| match cell.close() {
+            Some(left) => {
+                adapter.discard(left);
+                false
+            }
+            None => true,
+        });
+    }
+}
+
+impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
+    type Message = Message<A::Note>;
+
+    fn process(&mut self, cx: &mut Cx<A>, conn: ConnKey, event: SocketEvent) -> SocketState {
+        match self.processor_of(cx, conn, event) {
+            Some((at, processor)) => self.process_detached(cx, at, processor, event),
+            None => SocketState::Closed,
+        }
+    }
+
+    fn on_message(&mut self, cx: &mut Cx<A>, message: Self::Message) {
+        if !self.shared.unclosed.is_empty() {
+            self.close_the_unclosed();
+        }
+        match message {
+            Message::Look(key) => self.process_exchange(cx, key, SocketEvent::OpenRead),
+            Message::Resume(key, returned) => self.resume(cx, key, returned),
+        }
+    }
+
+    fn on_exchange_deadline(&mut self, cx: &mut Cx<A>, exchange: u64) {
+        let key = ExchangeKey::from_u64(exchange);
+        if !self.table.timer_fired(key) {
+            return;
+        }
+        let is_due = self
+            .table
+            .processor_mut(key)
+            .and_then(|processor| processor.async_deadline())
+            .is_some_and(|deadline| deadline <= cx.now());
+        if is_due {
+            self.shared.counters.timeouts.add(1);
+            self.process_exchange(cx, key, SocketEvent::Timeout);
+        } else {
+            // The timeout was moved without a look yet: park anew, with the deadline that counts.
+            self.process_exchange(cx, key, SocketEvent::OpenRead);
+        }
+    }
+
+    fn on_sent(&mut self, cx: &mut Cx<A>, conn: ConnKey) {
+        let Some(socket) = cx.socket(conn) else { return };
+        let queued_bytes = socket.out.len_bytes();
+        if let Some(attachment) = socket.attachment
+            && let Some(processor) = self.table.processor_mut(ExchangeKey::from_u64(attachment))
+        {
+            processor.on_sent(queued_bytes);
+        }
+    }
+
+    fn on_peer_closed(&mut self, cx: &mut Cx<A>, conn: ConnKey) {
+        let Some(attachment) = cx.socket(conn).and_then(|socket| socket.attachment) else {
+            return;
+        };
+        let key = ExchangeKey::from_u64(attachment);
+        if let Some(cell) = self.table.processor_mut(key).and_then(|processor| processor.cell()) {
+            cell.set_flag(Flag::PeerClosed);
+        }
+    }
+
+    fn on_closed(&mut self, cx: &mut Cx<A>, attachment: u64) {
+        let key = ExchangeKey::from_u64(attachment);
+        if let Some(mut processor) = self.table.detach(key) {
+            processor.abandon(&mut self.shared);
+        }
+        self.table.close(cx, key);
+    }
+
+    fn on_drain_limit(&mut self, cx: &mut Cx<A>) {
+        for key in self.table.parked().to_vec() {
+            self.shared.counters.timeouts.add(1);
+            self.process_exchange(cx, key, SocketEvent::Timeout);
+        }
+    }
+}
+
+impl<A: Adapter> Shared<A> {
+    /// Lends an exchange the storage of the turn: a head to parse into.
+    pub(crate) fn lend_storage(&mut self, exchange: &mut Exchange<A::Note>) {
+        exchange.request.head.lend(std::mem::take(&mut self.head));
+        exchange.response.lend_buffer(&mut self.buffer);
+    }
+
+    /// Takes the storage back from an exchange that is over.
+    pub(crate) fn take_storage(&mut self, exchange: &mut Exchange<A::Note>) {
+        self.put_head(exchange.request.head.give_back(false));
+        self.put_buffer(exchange.response.take_buffer());
+    }
+
+    pub(crate) fn put_head(&mut self, mut head: Head) {
+        if head.memory_bytes() > self.head.memory_bytes() {
+            head.clear();
+            self.head = head;
+        }
+    }
+
+    pub(crate) fn put_buffer(&mut self, buffer: Vec<u8>) {
+        if buffer.capacity() > self.buffer.capacity() {
+            self.buffer = buffer;
+        }
+    }
+}

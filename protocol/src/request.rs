@@ -1,0 +1,251 @@
+//! A request as the protocol layer sees it: head, target, body bytes, what the connection said.
+//! Plain data and `Send`; it belongs to whoever owns the exchange. Stands for Tomcat's
+//! `org.apache.coyote.Request`.
+
+use std::net::SocketAddr;
+
+use ringcat_engine::{key::ListenerId, socket::Failure, sync::Arc, timestamp::Timestamp};
+
+use crate::{
+    http11::{
+        framing::{BodyLength, Framing},
+        head::{Head, Span},
+        target::{Target, TargetForm},
+    },
+    protocol_error::ProtocolError,
+};
+
+/// A request.
+#[derive(Debug)]
+pub struct Request {
+    /// Start line and header fields.
+    pub head: RequestHead,
+    /// The parsed request target; ranges into [`Head::target`].
+    pub target: Target,
+    /// How the message is framed and what its connection options say.
+    pub framing: Framing,
+    /// The other end.
+    pub peer: SocketAddr,
+    /// The listener that accepted the connection.
+    pub listener: ListenerId,
+    /// When the first byte of the head was seen.
+    pub started: Timestamp,
+    /// Content, as far as it was decoded.
+    pub body: RequestBody,
+    /// Trailer fields, names in lower case; there when the body is finished.
+    pub trailers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// How the connection failed, once it did.
+    pub failure: Option<Failure>,
+    /// What the peer did wrong inside the body, once it did.
+    pub body_error: Option<ProtocolError>,
+    /// Whether a read listener is set, so that arriving content is an event.
+    pub has_read_listener: bool,
+    /// Whether the read listener was told "not ready", or was just set, and is owed a callback.
+    pub is_read_owed: bool,
+}
+
+impl Request {
+    pub(crate) fn new(peer: SocketAddr, listener: ListenerId) -> Self {
+        Self {
+            head: RequestHead::default(),
+            target: NO_TARGET,
+            framing: NO_FRAMING,
+            peer,
+            listener,
+            started: Timestamp::ZERO,
+            body: RequestBody::default(),
+            trailers: Vec::new(),
+            failure: None,
+            body_error: None,
+            has_read_listener: false,
+            is_read_owed: false,
+        }
+    }
+
+    /// The request target's path, undecoded; `/` where an absolute target has none.
+    pub fn raw_path(&self) -> &[u8] {
+        self.target.path(self.head.get().target())
+    }
+
+    /// The query string, undecoded, without the question mark.
+    pub fn raw_query(&self) -> Option<&[u8]> {
+        self.target.query.map(|query| query.of(self.head.get().target()))
+    }
+
+    /// The declared length of the content; `None` for chunked content, `Some(0)` for none.
+    pub fn content_length(&self) -> Option<u64> {
+        match self.framing.body {
+            BodyLength::None => Some(0),
+            BodyLength::Length(length) => Some(length),
+            BodyLength::Chunked => None,
+        }
+    }
+
+    /// Whether the method is HEAD, whose answer has no content.
+    pub fn is_head(&self) -> bool {
+        self.head.get().method() == b"HEAD"
+    }
+
+    /// Makes the request ready for the next one; the head's storage is lent and goes back first.
+    pub(crate) fn recycle(&mut self) {
+        let Self {
+            head,
+            target,
+            framing,
+            peer: _,
+            listener: _,
+            started,
+            body,
+            trailers,
+            failure,
+            body_error,
+            has_read_listener,
+            is_read_owed,
+        } = self;
+        head.recycle();
+        *target = NO_TARGET;
+        *framing = NO_FRAMING;
+        *started = Timestamp::ZERO;
+        body.recycle();
+        trailers.clear();
+        *failure = None;
+        *body_error = None;
+        *has_read_listener = false;
+        *is_read_owed = false;
+    }
+}
+
+const NO_TARGET: Target = Target {
+    form: TargetForm::Origin,
+    path: Span { start: 0, len: 0 },
+    query: None,
+    authority: None,
+    scheme: None,
+};
+
+const NO_FRAMING: Framing = Framing {
+    body: BodyLength::None,
+    keep_alive: false,
+    expects_continue: false,
+    server: None,
+};
+
+/// A head in storage that the core lends for a turn, or in an exact copy that other threads share.
+#[derive(Debug, Default)]
+pub struct RequestHead {
+    lent: Head,
+    shared: Option<Arc<Head>>,
+}
+
+impl RequestHead {
+    /// The head.
+    pub fn get(&self) -> &Head {
+        self.shared.as_deref().unwrap_or(&self.lent)
+    }
+
+    /// An exact copy that outlives the turn, made once.
+    pub fn share(&mut self) -> Arc<Head> {
+        let lent = &self.lent;
+        Arc::clone(self.shared.get_or_insert_with(|| Arc::new(lent.to_exact())))
+    }
+
+    pub(crate) fn lent_mut(&mut self) -> &mut Head {
+        &mut self.lent
+    }
+
+    /// Takes storage on loan from the core.
+    pub(crate) fn lend(&mut self, storage: Head) {
+        self.lent = storage;
+    }
+
+    /// Gives the core its storage back; with `keep` the head stays readable as an exact copy.
+    pub(crate) fn give_back(&mut self, keep: bool) -> Head {
+        if keep {
+            self.share();
+        }
+        std::mem::take(&mut self.lent)
+    }
+
+    /// Gives the core its storage back and keeps what came of an unfinished head, for the parser to
+    /// go on with.
+    pub(crate) fn make_exact(&mut self) -> Head {
+        let exact = self.lent.to_exact();
+        std::mem::replace(&mut self.lent, exact)
+    }
+
+    fn recycle(&mut self) {
+        self.lent.clear();
+        self.shared = None;
+    }
+}
+
+/// Decoded content that waits for its reader.
+#[derive(Debug, Default)]
+pub struct RequestBody {
+    bytes: Vec<u8>,
+    position: usize,
+    is_finished: bool,
+}
+
+/// The answer of [`RequestBody::read`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyRead {
+    /// This many bytes were read.
+    Bytes(usize),
+    /// The content is over.
+    End,
+    /// Nothing is there yet.
+    NotReady,
+}
+
+impl RequestBody {
+    /// Reads what is there into `buffer`, never waiting.
+    pub fn read(&mut self, buffer: &mut [u8]) -> BodyRead {
+        let waiting = &self.bytes[self.position..];
+        if waiting.is_empty() {
+            return if self.is_finished { BodyRead::End } else { BodyRead::NotReady };
+        }
+        let count = waiting.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&waiting[..count]);
+        self.position += count;
+        if self.position == self.bytes.len() {
+            self.bytes.clear();
+            self.position = 0;
+        }
+        BodyRead::Bytes(count)
+    }
+
+    /// Bytes that can be read at once.
+    pub fn len_available(&self) -> usize {
+        self.bytes.len() - self.position
+    }
+
+    /// Whether all content was received, read or not.
+    pub fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// Whether all content was received and read.
+    pub fn is_consumed(&self) -> bool {
+        self.is_finished && self.len_available() == 0
+    }
+
+    /// Takes all that is there.
+    pub fn take_available(&mut self) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.drain(..std::mem::take(&mut self.position));
+        bytes
+    }
+
+    pub(crate) fn sink(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    pub(crate) fn finish(&mut self) {
+        self.is_finished = true;
+    }
+
+    fn recycle(&mut self) {
+        *self = Self::default();
+    }
+}
