@@ -1,12 +1,7 @@
 //! Between the protocol and the containers: maps a request, runs it through the pipelines, and
 //! carries an asynchronous one through its events. One a core. Stands for `CoyoteAdapter`.
 
-use ringcat_engine::{
-    current::Current,
-    sync::Arc,
-    timestamp::Clock,
-    worker_pool::Job,
-};
+use ringcat_engine::{current::Current, sync::Arc, timestamp::Clock, worker_pool::Job};
 use ringcat_protocol::{
     SocketEvent,
     action_code::Hook,
@@ -209,9 +204,7 @@ impl CoyoteAdapter {
             Some(error) => Some(Arc::new(error)),
             None => request.note.error.clone(),
         };
-        if is_connection_lost
-            && let Some(mut listener) = request.note.read_listener.take()
-        {
+        if is_connection_lost && let Some(mut listener) = request.note.read_listener.take() {
             if let Some(error) = &error {
                 guard_quiet("on_error of a read listener", || listener.on_error(request, error));
             }
@@ -272,9 +265,8 @@ impl CoyoteAdapter {
 /// `on_complete` of all listeners, once: whoever was told is forgotten.
 fn tell_complete(request: &mut Request, response: &mut Response) {
     response.inner.is_suspended = false;
-    request.fire(Some(response), None, "on_complete", |listener, event| {
-        listener.on_complete(event)
-    });
+    request
+        .fire(Some(response), None, "on_complete", |listener, event| listener.on_complete(event));
     guard_drop("dropping listeners", std::mem::take(&mut request.note.listeners));
 }
 
@@ -408,7 +400,11 @@ impl Adapter for CoyoteAdapter {
         close(request, response)
     }
 
-    fn apply(&self, call: Call<Self>, operations: Vec<ContainerOperation>) -> Exchange<RequestNote> {
+    fn apply(
+        &self,
+        call: Call<Self>,
+        operations: Vec<ContainerOperation>,
+    ) -> Exchange<RequestNote> {
         let (mut request, mut response) = open(call);
         for operation in operations {
             if operation.is_of_response() {

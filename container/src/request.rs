@@ -165,9 +165,7 @@ impl Request {
     /// The context path, decoded; empty for the root context.
     pub fn context_path(&self) -> &str {
         match (&self.note.dispatched, self.note.mapping) {
-            (Some(dispatched), _) => {
-                &dispatched.request_uri[..dispatched.context_path_len]
-            }
+            (Some(dispatched), _) => &dispatched.request_uri[..dispatched.context_path_len],
             (None, Some(mapping)) => mapping.context_path(&self.note.path),
             (None, None) => "",
         }
@@ -516,8 +514,7 @@ impl Request {
     fn tell_previous_listeners(&mut self, context: &AsyncContext) {
         let mut previous = std::mem::take(&mut self.note.listeners);
         for listener in &mut previous {
-            let mut event =
-                AsyncEvent { context, request: self, response: None, error: None };
+            let mut event = AsyncEvent { context, request: self, response: None, error: None };
             if let Err(error) = guard(|| listener.on_start_async(&mut event)) {
                 tracing::error!("on_start_async of a listener failed: {error}");
             }
@@ -553,10 +550,7 @@ impl Request {
         ))
     }
 
-    fn state_is(
-        &self,
-        ask: fn(ringcat_protocol::async_state_machine::AsyncState) -> bool,
-    ) -> bool {
+    fn state_is(&self, ask: fn(ringcat_protocol::async_state_machine::AsyncState) -> bool) -> bool {
         self.cell().is_some_and(|cell| ask(cell.word().state()))
     }
 

@@ -339,10 +339,6 @@ pub struct CoreSeat<M: Send> {
 
 impl<M: Send> Clone for CoreSeat<M> {
     fn clone(&self) -> Self {
-        Self {
-            id: self.id,
-            inbox: Arc::clone(&self.inbox),
-            counters: Arc::clone(&self.counters),
-        }
+        Self { id: self.id, inbox: Arc::clone(&self.inbox), counters: Arc::clone(&self.counters) }
     }
 }

@@ -37,6 +37,7 @@ const POOL_COUNT_MAX: usize = 64;
 /// Handles a core's connections with HTTP/1.1.
 pub struct ProtocolHandler<A: Adapter> {
     table: ExchangeTable<Box<Http11Processor<A>>>,
+    #[expect(clippy::vec_box, reason = "a processor moves between pool and table by its box")]
     pool: Vec<Box<Http11Processor<A>>>,
     shared: Shared<A>,
 }
@@ -96,7 +97,8 @@ impl<A: Adapter> ProtocolHandler<A> {
         counters: Arc<RequestCounters>,
         adapter: A,
     ) -> Self {
-        let doorbell: Arc<dyn Doorbell> = Arc::new(InboxDoorbell(Arc::clone(&seat.inbox)));
+        let doorbell: std::sync::Arc<dyn Doorbell> =
+            std::sync::Arc::new(InboxDoorbell(Arc::clone(&seat.inbox)));
         let shared = Shared {
             adapter,
             hook: Rc::new(Http11Hook::new(seat.id, io, doorbell, options.cell)),

@@ -2,9 +2,9 @@
 //! Plain data and `Send`; it belongs to whoever owns the exchange. Stands for Tomcat's
 //! `org.apache.coyote.Request`.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
-use ringcat_engine::{key::ListenerId, socket::Failure, sync::Arc, timestamp::Timestamp};
+use ringcat_engine::{key::ListenerId, socket::Failure, timestamp::Timestamp};
 
 use crate::{
     http11::{
@@ -123,12 +123,8 @@ const NO_TARGET: Target = Target {
     scheme: None,
 };
 
-const NO_FRAMING: Framing = Framing {
-    body: BodyLength::None,
-    keep_alive: false,
-    expects_continue: false,
-    server: None,
-};
+const NO_FRAMING: Framing =
+    Framing { body: BodyLength::None, keep_alive: false, expects_continue: false, server: None };
 
 /// A head in storage that the core lends for a turn, or in an exact copy that other threads share.
 #[derive(Debug, Default)]

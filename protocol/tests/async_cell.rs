@@ -1,4 +1,5 @@
 //! The cell as its callers and its owner use it, without races; those are in `loom_cell.rs`.
+#![allow(clippy::disallowed_methods, reason = "foreign threads are what is tested")]
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "a test")]
 

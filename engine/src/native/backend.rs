@@ -13,7 +13,6 @@ use std::{
     fmt, io,
     os::fd::{AsFd, AsRawFd},
     rc::Rc,
-    sync::Arc,
     thread,
     time::Duration,
 };
@@ -38,6 +37,7 @@ use crate::{
     event_fd::EventFd,
     key::ConnKey,
     slab::Slab,
+    sync::Arc,
     timestamp::Timestamp,
 };
 

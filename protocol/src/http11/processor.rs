@@ -379,12 +379,7 @@ impl<A: Adapter> Http11Processor<A> {
         false
     }
 
-    fn read_head(
-        &mut self,
-        shared: &mut Shared<A>,
-        cx: &mut Cx<A>,
-        at: At,
-    ) -> Option<SocketState> {
+    fn read_head(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) -> Option<SocketState> {
         if self.must_yield(shared, cx, at) {
             return Some(SocketState::Long);
         }
@@ -427,12 +422,7 @@ impl<A: Adapter> Http11Processor<A> {
     }
 
     /// The head is complete: decides how the message is framed and what happens with it.
-    fn begin(
-        &mut self,
-        shared: &mut Shared<A>,
-        cx: &mut Cx<A>,
-        at: At,
-    ) -> Option<SocketState> {
+    fn begin(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) -> Option<SocketState> {
         let exchange = self.exchange.as_mut().expect("the core owns an exchange that begins");
         let request = &mut exchange.request;
         let head = request.head.get();
@@ -603,9 +593,8 @@ impl<A: Adapter> Http11Processor<A> {
         let delegation = Delegation { exchange, cell: Arc::clone(&cell), resume, name };
         self.enter(shared, cx, at);
         let hook = Rc::clone(&shared.hook) as Rc<dyn ActionHook<A::Operation>>;
-        let serviced = Current::in_exchange(name, || {
-            shared.adapter.delegate(delegation, Hook::Core(hook))
-        });
+        let serviced =
+            Current::in_exchange(name, || shared.adapter.delegate(delegation, Hook::Core(hook)));
         self.leave(shared, cx, at);
         match serviced {
             Serviced::Returned(exchange) => {
@@ -622,12 +611,7 @@ impl<A: Adapter> Http11Processor<A> {
     }
 
     /// Moves body bytes to the worker, and the worker's output to the connection.
-    fn service_delegated(
-        &mut self,
-        shared: &mut Shared<A>,
-        cx: &mut Cx<A>,
-        at: At,
-    ) -> SocketState {
+    fn service_delegated(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) -> SocketState {
         self.take_operations_delegated(shared, cx, at);
         let Some(cell) = self.cell.clone() else { return SocketState::Suspended };
         let Some(socket) = cx.socket_mut(at.conn) else { return SocketState::Suspended };
@@ -784,12 +768,7 @@ impl<A: Adapter> Http11Processor<A> {
     }
 
     /// Reads and drops the rest of a body, within bounds.
-    fn swallow(
-        &mut self,
-        shared: &mut Shared<A>,
-        cx: &mut Cx<A>,
-        at: At,
-    ) -> Option<SocketState> {
+    fn swallow(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) -> Option<SocketState> {
         let mut dropped = std::mem::take(&mut shared.body_piece);
         let mut is_broken = false;
         let Some(socket) = cx.socket_mut(at.conn) else { return Some(SocketState::Closed) };
