@@ -324,14 +324,14 @@ impl<H: ConnectionHandler> Core<H> {
 
 impl<H: ConnectionHandler> CoreHandler for Core<H> {
     fn on(&mut self, now: Timestamp, event: Event, commands: &mut Commands) {
-        self.cx.now = now;
+        self.cx.advance_to(now);
         std::mem::swap(&mut self.cx.commands, commands);
         self.on_event(event);
         std::mem::swap(&mut self.cx.commands, commands);
     }
 
     fn run_ready(&mut self, now: Timestamp, commands: &mut Commands) -> bool {
-        self.cx.now = now;
+        self.cx.advance_to(now);
         std::mem::swap(&mut self.cx.commands, commands);
         for _ in 0..INBOX_BURST {
             let next = match &mut self.pending {
