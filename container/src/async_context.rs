@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringcat_engine::{current::Current, sync::Arc, worker_pool::Pool};
+use ringcat_engine::{current::Current, sync::Arc};
 use ringcat_protocol::{
     async_cell::{AsyncCell, CallError, Look, WriteRefused},
     async_state_machine::{Event, Flag},
@@ -194,7 +194,8 @@ impl AsyncContext {
         }
         let context_path = &tree.context(mapping.context).path;
         let request_uri = format!("{}{raw_path}", uri::encode_path(context_path));
-        Ok(DispatchTarget { path: decoded, request_uri, query, mapping: mapped })
+        let raw_path_len = raw_path.len();
+        Ok(DispatchTarget { path: decoded, request_uri, raw_path_len, query, mapping: mapped })
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use ringcat_engine::{sync::Arc, worker_pool::Pool};
+use ringcat_engine::{key::ListenerId, sync::Arc, worker_pool::Pool};
 use ringcat_protocol::http11::response_head::reason_phrase;
 
 use crate::{
@@ -28,7 +28,8 @@ pub struct ContainerTree {
     pub(crate) contexts: Vec<ContextNode>,
     pub(crate) mapper: Mapper,
     pub(crate) uri_policy: UriPolicy,
-    pub(crate) async_timeout: Duration,
+    /// By listener.
+    pub(crate) async_timeouts: Vec<Duration>,
     pub(crate) body_bytes_max: u64,
     pub(crate) pool: Arc<dyn Pool>,
 }
@@ -73,6 +74,12 @@ pub(crate) enum Level {
 }
 
 impl ContainerTree {
+    /// How long an asynchronous round may take on connections of a listener.
+    pub(crate) fn async_timeout(&self, listener: ListenerId) -> Duration {
+        let timeout = self.async_timeouts.get(usize::from(listener.0));
+        timeout.copied().unwrap_or(Duration::from_secs(30))
+    }
+
     /// A context by its index.
     pub(crate) fn context(&self, index: ContextIndex) -> &ContextNode {
         &self.contexts[usize::from(index.0)]
@@ -198,7 +205,7 @@ impl FilterNode {
     fn applies_to(&self, req: &Request) -> bool {
         let path = &req.note.path;
         let path = req.note.mapping.map_or(&**path, |mapping| &path[mapping.context_path_len..]);
-        self.dispatchers.contains(&req.note.dispatcher) && self.pattern.matches(path)
+        self.dispatchers.contains(&req.note.dispatcher) && self.pattern.applies_to(path)
     }
 }
 
@@ -212,13 +219,13 @@ fn record_failure(req: &mut Request, res: &mut Response, element: &str, error: E
         tracing::error!("{element} failed on {} {uri}: {error}", req.method());
     }
     if let Some(period) = error.retry_after() {
-        let until = httpdate::fmt_http_date(res.hook.unix_time() + period);
+        let until = httpdate::fmt_http_date(res.system_time() + period);
         if let Err(error) = res.set_header("Retry-After", until) {
             tracing::error!("Retry-After could not be set: {error}");
         }
     }
     res.set_failed(error.status());
-    req.note.error = Some(std::sync::Arc::new(error).into());
+    req.note.error = Some(Arc::new(error));
 }
 
 fn answer_refusal(refusal: &crate::request::Refusal, res: &mut Response) {
@@ -243,8 +250,12 @@ fn answer_error(res: &mut Response, status: u16, message: Option<&str>) {
     }
 }
 
-/// Writes the built-in error report where one is due and nothing speaks against it.
+/// Writes the built-in error report where one is due and nothing speaks against it. What a worker
+/// thread ran is reported by the core, which has the response.
 pub(crate) fn report(req: &Request, res: &mut Response) {
+    if !res.is_local() {
+        return;
+    }
     if res.inner.is_committed {
         // Nothing can be reported any more; the response must not look whole.
         if res.set_error_reported() {

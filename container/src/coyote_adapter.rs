@@ -11,11 +11,11 @@ use ringcat_protocol::{
     SocketEvent,
     action_code::Hook,
     adapter::{Adapter, Call, Delegation, Dispatched, Plan, Returned, Serviced},
-    async_state_machine::{AsyncState, Event, transition},
+    async_state_machine::{AsyncState, Event},
     exchange::Exchange,
     http11::target::TargetForm,
     protocol_error::ProtocolError,
-    response::{ErrorState, Response as ProtocolResponse},
+    response::Response as ProtocolResponse,
 };
 
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
     guard::{guard, guard_drop, guard_quiet},
     methods::{Method, Methods},
     operation::ContainerOperation,
-    request::{Refusal, Request, RequestNote, host_of},
+    request::{Refusal, Request, RequestNote, host_of, version_name},
     response::Response,
     servlet::ServiceMode,
     uri,
@@ -169,7 +169,7 @@ impl CoyoteAdapter {
         guard_quiet("on_error of a read listener", || listener.on_error(request, &error));
         guard_drop("dropping a read listener", listener);
         request.inner.has_read_listener = false;
-        let error = Some(std::sync::Arc::new(error).into());
+        let error = Some(Arc::new(error));
         async_error::set_error_state(request, response, error, async_error::Fire::OnError);
         false
     }
@@ -206,7 +206,7 @@ impl CoyoteAdapter {
         };
         let is_connection_lost = error.is_some();
         let error: Option<Arc<Error>> = match error {
-            Some(error) => Some(std::sync::Arc::new(error).into()),
+            Some(error) => Some(Arc::new(error)),
             None => request.note.error.clone(),
         };
         if is_connection_lost
@@ -252,7 +252,6 @@ impl CoyoteAdapter {
         }
         if response.is_error_report_due() {
             // A response that is in error goes to its report; the dispatch is dropped.
-            async_error::drop_dispatch(request);
             async_error::set_error_state(request, response, None, async_error::Fire::Nothing);
             return;
         }
@@ -263,33 +262,44 @@ impl CoyoteAdapter {
         if request.note.error.is_some() {
             let error = request.note.error.clone();
             async_error::set_error_state(request, response, error, async_error::Fire::OnError);
+        } else if !request.is_async() {
+            // The target did not begin another round: this is the request's end.
+            tell_complete(request, response);
         }
     }
+}
+
+/// `on_complete` of all listeners, once: whoever was told is forgotten.
+fn tell_complete(request: &mut Request, response: &mut Response) {
+    response.inner.is_suspended = false;
+    request.fire(Some(response), None, "on_complete", |listener, event| {
+        listener.on_complete(event)
+    });
+    guard_drop("dropping listeners", std::mem::take(&mut request.note.listeners));
 }
 
 impl Adapter for CoyoteAdapter {
     type Note = RequestNote;
     type Operation = ContainerOperation;
 
-    fn post_parse(&self, call: &mut Call<Self>) -> Plan {
-        call.with_request(|request| {
-            if request.note.tree.is_none() {
-                request.note.tree = Some(Arc::clone(&self.tree));
-            }
-            request.note.refusal =
-                self.map(request).or_else(|| self.check_valves(request));
-            let wrapper = request.note.mapping.and_then(|mapping| self.tree.wrapper(mapping));
-            match wrapper {
-                Some(wrapper) if request.note.refusal.is_none() => match wrapper.mode {
-                    ServiceMode::Collected => {
-                        Plan::WhenBodyComplete { body_bytes_max: self.tree.body_bytes_max }
-                    }
-                    ServiceMode::Streaming => Plan::AtEndOfHead,
-                    ServiceMode::Blocking => Plan::Delegate,
-                },
-                Some(_) | None => Plan::WithoutBody,
-            }
-        })
+    fn post_parse(&self, call: Call<Self>) -> (Exchange<RequestNote>, Plan) {
+        let (mut request, response) = open(call);
+        if request.note.tree.is_none() {
+            request.note.tree = Some(Arc::clone(&self.tree));
+        }
+        request.note.refusal = self.map(&mut request).or_else(|| self.check_valves(&request));
+        let wrapper = request.note.mapping.and_then(|mapping| self.tree.wrapper(mapping));
+        let plan = match wrapper {
+            Some(wrapper) if request.note.refusal.is_none() => match wrapper.mode {
+                ServiceMode::Collected => {
+                    Plan::WhenBodyComplete { body_bytes_max: self.tree.body_bytes_max }
+                }
+                ServiceMode::Streaming => Plan::AtEndOfHead,
+                ServiceMode::Blocking => Plan::Delegate,
+            },
+            Some(_) | None => Plan::WithoutBody,
+        };
+        (close(request, response), plan)
     }
 
     fn service(&self, call: Call<Self>) -> Serviced<RequestNote> {
@@ -346,7 +356,7 @@ impl Adapter for CoyoteAdapter {
     ) -> Serviced<RequestNote> {
         let Delegation { exchange, cell, resume, name } = delegation;
         let Exchange { request, response, note } = exchange;
-        let worker_hook = Hook::Worker { cell, clock: self.clock.clone() };
+        let clock = self.clock;
         let shadow = Box::new(ProtocolResponse::default());
         let parts = Arc::new(std::sync::Mutex::new(Some((request, note, resume))));
         let job_parts = Arc::clone(&parts);
@@ -354,16 +364,15 @@ impl Adapter for CoyoteAdapter {
         let job: Job = Box::new(move || {
             let taken = job_parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
             let Some((inner, note, resume)) = taken else { return };
-            let mut request = Request { inner, note, hook: worker_hook.clone(), name };
-            let mut response = Response::new(shadow, worker_hook);
+            let hook = Hook::Worker { cell, clock };
+            let mut request = Request { inner, note, hook: hook.clone(), name };
+            let mut response = Response::new(shadow, hook);
             let current = Current { exchange: Some(name), ..Current::get() };
             current.scope(|| {
                 if let Some(mapping) = request.note.mapping {
                     tree.invoke(mapping, &mut request, &mut response);
                 }
             });
-            let failed = response.inner.error == ErrorState::ReportDue;
-            request.note.is_worker_failed = failed && request.note.error.is_some();
             let Request { inner, note, .. } = request;
             resume.resume(Returned { request: inner, note });
         });
@@ -388,10 +397,6 @@ impl Adapter for CoyoteAdapter {
     fn resume(&self, call: Call<Self>) -> Exchange<RequestNote> {
         let (mut request, mut response) = open(call);
         response.inner.is_suspended = false;
-        if std::mem::take(&mut request.note.is_worker_failed) {
-            let status = request.note.error.as_ref().map_or(500, |error| error.status());
-            response.set_failed(status);
-        }
         crate::container::report(&request, &mut response);
         self.after_service(&mut request, &mut response);
         close(request, response)
@@ -399,12 +404,7 @@ impl Adapter for CoyoteAdapter {
 
     fn on_complete(&self, call: Call<Self>) -> Exchange<RequestNote> {
         let (mut request, mut response) = open(call);
-        response.inner.is_suspended = false;
-        request.fire(Some(&mut response), None, "on_complete", |listener, event| {
-            listener.on_complete(event)
-        });
-        let listeners = std::mem::take(&mut request.note.listeners);
-        guard_drop("dropping a listener", listeners);
+        tell_complete(&mut request, &mut response);
         close(request, response)
     }
 
@@ -461,11 +461,17 @@ impl Adapter for CoyoteAdapter {
             unix_millis: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX),
             method: head.method(),
             target: head.target(),
-            version: head.version().as_str().as_bytes(),
+            version: version_name(head.version()).as_bytes(),
             status: response.status,
             bytes_sent: response.written_bytes,
             duration,
         });
+    }
+
+    fn discard(&self, operations: Vec<ContainerOperation>) {
+        if !operations.is_empty() {
+            guard_drop("dropping operations that came too late", operations);
+        }
     }
 
     fn recycle(&self, note: &mut RequestNote) {
@@ -510,6 +516,3 @@ fn redirect_location(path: &str, query: Option<&[u8]>) -> String {
     }
     location
 }
-
-#[expect(unused_imports, reason = "shown in the documentation of the steps")]
-use transition as _;

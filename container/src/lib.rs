@@ -1,11 +1,93 @@
-//! ringcat: a servlet container in Rust on thread-per-core io_uring rings.
+//! ringcat: a servlet container in Rust on a thread-per-core io_uring engine.
+//!
+//! Servlets, filters, valves and contexts as the Servlet specification knows them, in Rust's
+//! shape, and requests that *let go of the thread* while they wait:
+//!
+//! ```no_run
+//! use std::{thread, time::Duration};
+//!
+//! use ringcat::{Connector, Context, HttpServlet, Methods, Request, Response, Result, Server};
+//!
+//! /// Answers in a second; holds no thread meanwhile.
+//! struct Later;
+//!
+//! impl HttpServlet for Later {
+//!     fn methods(&self) -> Methods {
+//!         Methods::GET
+//!     }
+//!
+//!     fn async_supported(&self) -> bool {
+//!         true
+//!     }
+//!
+//!     fn do_get(&self, req: &mut Request, _res: &mut Response) -> Result<()> {
+//!         let context = req.start_async()?;
+//!         thread::spawn(move || -> Result<()> {
+//!             thread::sleep(Duration::from_secs(1));
+//!             context.response().write("done\n")?;
+//!             context.complete()
+//!         });
+//!         Ok(())
+//!     }
+//! }
+//!
+//! fn main() -> Result<()> {
+//!     Server::builder()
+//!         .connector(Connector::http("127.0.0.1:8080").async_timeout(Duration::from_secs(30)))
+//!         .context(Context::new("/app").servlet("/later", Later))
+//!         .run()
+//! }
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`server`] | connectors, hosts, start and drain |
+//! | [`context`] | an application: servlets, filters, patterns |
+//! | [`servlet`], [`filter`], [`valve`] | what applications and operators write |
+//! | [`request`], [`response`] | what they are called with |
+//! | [`async_context`], [`async_listener`] | requests that let go of the thread |
+//! | [`mapper`], [`uri`], [`url_pattern`] | from the target to the servlet |
+//! | [`access_log`], [`error_report`] | what a request leaves behind |
 #![forbid(unsafe_code)]
 
 pub mod access_log;
+mod async_error;
+pub mod async_context;
+pub mod async_listener;
+pub mod container;
+pub mod context;
 pub mod cookie;
+mod coyote_adapter;
+pub mod dispatch;
 pub mod error;
 pub mod error_report;
+pub mod filter;
+mod guard;
 pub mod mapper;
 pub mod methods;
+pub mod operation;
+pub mod request;
+pub mod response;
+pub mod server;
+pub mod servlet;
 pub mod uri;
 pub mod url_pattern;
+pub mod valve;
+
+pub use crate::{
+    access_log::{AccessLog, AccessLogFormat, AccessLogTarget},
+    async_context::{AsyncContext, AsyncRequest, AsyncResponse, Content},
+    async_listener::{AsyncEvent, AsyncListener, ReadListener},
+    context::Context,
+    cookie::Cookie,
+    dispatch::DispatcherType,
+    error::{Error, ErrorKind, Result},
+    filter::{Filter, FilterChain},
+    methods::Methods,
+    request::Request,
+    response::Response,
+    server::{Connector, Host, RunningServer, Server, ServerBuilder, ServerReport},
+    servlet::{HttpServlet, ServiceMode, Servlet},
+    valve::{Next, Valve},
+};
+pub use ringcat_engine::signals::Signals as ShutdownSignals;

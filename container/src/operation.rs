@@ -4,7 +4,6 @@ use bytes::Bytes;
 use ringcat_protocol::async_cell::Operation;
 
 use crate::{
-    async_context::AsyncContext,
     async_listener::{AsyncListener, ReadListener},
     dispatch::DispatchTarget,
 };
@@ -33,14 +32,14 @@ pub enum ContainerOperation {
     BufferSize(usize),
     /// Answer with an error report.
     SendError(u16, Option<String>),
+    /// The application failed; a report with this status is due.
+    Failed(u16),
     /// The application's part is over.
     Finish,
     /// Add a listener to the present round.
     AddListener(Box<dyn AsyncListener>),
     /// Set the read listener.
     SetReadListener(Box<dyn ReadListener>),
-    /// A round began on another thread than the core's.
-    Started(AsyncContext),
     /// Where the exchange is dispatched to; comes with the transition.
     Dispatch(DispatchTarget),
     /// A task of `AsyncContext::start` failed.
@@ -61,10 +60,10 @@ impl Operation for ContainerOperation {
             | Self::ResetBuffer
             | Self::BufferSize(_)
             | Self::SendError(..)
+            | Self::Failed(_)
             | Self::Finish
             | Self::AddListener(_)
             | Self::SetReadListener(_)
-            | Self::Started(_)
             | Self::Dispatch(_)
             | Self::TaskFailed(_) => 0,
         }
@@ -78,8 +77,7 @@ impl ContainerOperation {
             self,
             Self::AddListener(_)
                 | Self::SetReadListener(_)
-                | Self::Started(_)
-                | Self::Dispatch(_)
+                    | Self::Dispatch(_)
                 | Self::TaskFailed(_)
         )
     }

@@ -9,6 +9,7 @@ use ringcat_protocol::{
     action_code::Hook,
     async_cell::{AsyncCell, Look},
     async_state_machine::Event,
+    http11::head::Version,
     request::{BodyRead, Request as ProtocolRequest},
 };
 
@@ -18,7 +19,7 @@ use crate::{
     container::ContainerTree,
     dispatch::DispatcherType,
     error::{Error, Result},
-    guard::guard,
+    guard::{guard, guard_drop},
     mapper::Mapping,
     methods::Method,
     operation::ContainerOperation,
@@ -53,11 +54,64 @@ pub struct RequestNote {
     pub(crate) parameters: Option<Vec<(String, String)>>,
     pub(crate) context: Option<AsyncContext>,
     pub(crate) listeners: Vec<Box<dyn AsyncListener>>,
+    pub(crate) is_error_told: bool,
     pub(crate) dispatch_target: Option<crate::dispatch::DispatchTarget>,
     pub(crate) read_listener: Option<Box<dyn ReadListener>>,
     pub(crate) is_all_data_read_sent: bool,
     pub(crate) filters: Vec<usize>,
     pub(crate) decoded: Vec<u8>,
+}
+
+impl RequestNote {
+    /// Makes the note ready for the next exchange. What the application owns is dropped where its
+    /// panic is caught.
+    pub(crate) fn recycle(&mut self) {
+        let Self {
+            tree: _,
+            mapping,
+            path,
+            dispatched,
+            dispatcher,
+            lacks_async_support,
+            refusal,
+            error,
+            attributes,
+            parameters,
+            context,
+            listeners,
+            is_error_told,
+            dispatch_target,
+            read_listener,
+            is_all_data_read_sent,
+            filters,
+            decoded,
+        } = self;
+        *mapping = None;
+        path.clear();
+        *dispatched = None;
+        *dispatcher = DispatcherType::Request;
+        *lacks_async_support = false;
+        *refusal = None;
+        *is_error_told = false;
+        *dispatch_target = None;
+        *is_all_data_read_sent = false;
+        *parameters = None;
+        *context = None;
+        filters.clear();
+        decoded.clear();
+        if let Some(error) = error.take() {
+            guard_drop("dropping an error", error);
+        }
+        if !attributes.is_empty() {
+            guard_drop("dropping attributes", std::mem::take(attributes));
+        }
+        if !listeners.is_empty() {
+            guard_drop("dropping listeners", std::mem::take(listeners));
+        }
+        if let Some(listener) = read_listener.take() {
+            guard_drop("dropping a read listener", listener);
+        }
+    }
 }
 
 /// What an asynchronous dispatch replaced.
@@ -89,7 +143,7 @@ impl Request {
 
     /// The protocol, `HTTP/1.1` or `HTTP/1.0`.
     pub fn protocol(&self) -> &'static str {
-        self.inner.head.get().version().as_str()
+        version_name(self.inner.head.get().version())
     }
 
     /// The path of the request target, undecoded; after an asynchronous dispatch that of its
@@ -313,8 +367,9 @@ impl Request {
         let cell = self.hook.async_cell(&mut self.inner);
         cell.call(Some(Event::AsyncStart), None, Look::Never).map_err(call_error)?;
         let tree = self.tree();
-        cell.set_timeout_millis(millis(tree.async_timeout));
+        cell.set_timeout_millis(millis(tree.async_timeout(self.inner.listener)));
         cell.set_start_nanos(self.hook.now().as_nanos());
+        self.note.is_error_told = false;
         let context = match &self.note.context {
             Some(context) => context.clone(),
             None => {
@@ -341,6 +396,83 @@ impl Request {
     /// What the application failed with, for error reports.
     pub fn error(&self) -> Option<&Error> {
         self.note.error.as_deref()
+    }
+
+    /// Whether the read listener is due: content waits that it was promised, or all was read.
+    pub(crate) fn is_read_due(&self) -> bool {
+        let has_content = self.inner.is_read_owed && self.inner.body.len_available() > 0;
+        let is_at_end = self.inner.body.is_consumed() && !self.note.is_all_data_read_sent;
+        self.inner.has_read_listener && (has_content || is_at_end)
+    }
+
+    /// Applies an operation of another thread that concerns the request or its round.
+    pub(crate) fn apply(&mut self, operation: ContainerOperation) {
+        match operation {
+            ContainerOperation::AddListener(listener) => self.note.listeners.push(listener),
+            ContainerOperation::SetReadListener(listener) => self.install_read_listener(listener),
+            ContainerOperation::Dispatch(target) => self.note.dispatch_target = Some(target),
+            ContainerOperation::TaskFailed(error) => {
+                self.note.error = Some(Arc::new(error));
+            }
+            ContainerOperation::Write(_)
+            | ContainerOperation::Flush
+            | ContainerOperation::Status(_)
+            | ContainerOperation::SetHeader(..)
+            | ContainerOperation::AddHeader(..)
+            | ContainerOperation::RemoveHeader(_)
+            | ContainerOperation::ContentLength(_)
+            | ContainerOperation::Reset
+            | ContainerOperation::ResetBuffer
+            | ContainerOperation::BufferSize(_)
+            | ContainerOperation::SendError(..)
+            | ContainerOperation::Failed(_)
+            | ContainerOperation::Finish => panic!("an operation of the response"),
+        }
+    }
+
+    /// Becomes the request that an asynchronous dispatch makes of it (Servlet section 9.7).
+    pub(crate) fn enter_dispatch(&mut self, target: crate::dispatch::DispatchTarget) {
+        let Some(mapping) = self.note.mapping else { return };
+        if self.note.dispatched.is_none() {
+            self.set_original_attributes(mapping);
+        }
+        let note = &mut *self.note;
+        let original = match note.dispatched.take() {
+            Some(Dispatched { original_path, original_mapping, .. }) => {
+                (original_path, original_mapping)
+            }
+            None => (note.path.clone(), mapping),
+        };
+        let context_path_len = target.request_uri.len() - target.raw_path_len;
+        note.dispatched = Some(Dispatched {
+            request_uri: target.request_uri,
+            query: target.query,
+            context_path_len,
+            original_path: original.0,
+            original_mapping: original.1,
+        });
+        note.path = target.path;
+        note.mapping = Some(target.mapping);
+        note.dispatcher = DispatcherType::Async;
+        note.parameters = None;
+    }
+
+    /// The attributes that tell a dispatched servlet what the client asked for.
+    fn set_original_attributes(&mut self, mapping: Mapping) {
+        let path = self.note.path.clone();
+        let values = [
+            ("request_uri", Some(self.request_uri().into_owned())),
+            ("context_path", Some(mapping.context_path(&path).to_owned())),
+            ("servlet_path", Some(mapping.servlet_path(&path).to_owned())),
+            ("path_info", mapping.path_info(&path).map(str::to_owned)),
+            ("query_string", self.query_string().map(Cow::into_owned)),
+        ];
+        for (name, value) in values {
+            if let Some(value) = value {
+                self.set_attribute(format!("jakarta.servlet.async.{name}"), value);
+            }
+        }
+        self.set_attribute("jakarta.servlet.async.mapping", mapping);
     }
 
     pub(crate) fn clear_async_support_unless(&mut self, is_supported: bool) {
@@ -391,7 +523,7 @@ impl Request {
                 tracing::error!("on_start_async of a listener failed: {error}");
             }
         }
-        crate::guard::guard_drop("dropping a listener", previous);
+        guard_drop("dropping a listener", previous);
     }
 
     fn async_parts(
@@ -470,16 +602,15 @@ impl std::io::Read for Request {
 
 /// The host that a request names, without port: that of an absolute target, else of `Host`.
 pub(crate) fn host_of(request: &ProtocolRequest) -> &[u8] {
-    let head = request.head.get();
-    let authority = match &request.target.authority {
-        Some(range) => &head.target()[range.clone()],
-        None => head.field("host").unwrap_or(b""),
-    };
-    let end = match authority.first() {
-        Some(b'[') => memchr::memchr(b']', authority).map(|end| end + 1),
-        Some(_) | None => memchr::memchr(b':', authority),
-    };
-    &authority[..end.unwrap_or(authority.len())]
+    request.framing.server.map_or(b"", |server| request.head.get().slice(server.host))
+}
+
+/// A version as it is written.
+pub(crate) const fn version_name(version: Version) -> &'static str {
+    match version {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
+    }
 }
 
 /// Octets as text: ASCII as it is, the rest as ISO-8859-1.

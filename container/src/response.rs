@@ -3,6 +3,8 @@
 //! questions from and hands every change to the core as an operation. Stands for
 //! `HttpServletResponse`, `connector.Response` and `OutputBuffer`.
 
+use std::time::{Duration, SystemTime};
+
 use bytes::Bytes;
 use ringcat_protocol::{
     action_code::{ActionCode, ActionError, ActionHook, Hook},
@@ -29,7 +31,7 @@ pub struct Response {
 }
 
 /// How long a worker waits for a client that does not read.
-const WRITE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Response {
     pub(crate) fn new(inner: Box<ProtocolResponse>, hook: Hook<ContainerOperation>) -> Self {
@@ -260,8 +262,17 @@ impl Response {
     /// Illegal argument: name, value, domain or path is no cookie's.
     pub fn add_cookie(&mut self, cookie: &crate::cookie::Cookie) -> Result<()> {
         let policy = crate::cookie::CookiePolicy::default();
-        let value = cookie.set_cookie_value(&policy, self.hook.unix_time())?;
+        let value = cookie.set_cookie_value(&policy, self.system_time())?;
         self.add_header("Set-Cookie", value)
+    }
+
+    /// The time of day.
+    pub(crate) fn system_time(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + self.hook.clock().unix_time()
+    }
+
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.hook, Hook::Core(_))
     }
 
     /// Applies an operation of another thread.
@@ -289,13 +300,16 @@ impl Response {
             ContainerOperation::SendError(status, message) => {
                 self.send_error(status, message.as_deref())
             }
+            ContainerOperation::Failed(status) => {
+                self.set_failed(status);
+                Ok(())
+            }
             ContainerOperation::Finish => {
                 self.inner.is_suspended = true;
                 Ok(())
             }
             ContainerOperation::AddListener(_)
             | ContainerOperation::SetReadListener(_)
-            | ContainerOperation::Started(_)
             | ContainerOperation::Dispatch(_)
             | ContainerOperation::TaskFailed(_) => panic!("an operation of the request"),
         };
@@ -327,6 +341,7 @@ impl Response {
         if self.inner.error == ErrorState::None {
             self.inner.error = ErrorState::ReportDue;
         }
+        self.forward(ContainerOperation::Failed(status));
     }
 
     /// What was wrong with a value that an infallible setter took.
@@ -385,10 +400,6 @@ impl Response {
                 hook.defer(operation);
             }
         }
-    }
-
-    fn is_local(&self) -> bool {
-        matches!(self.hook, Hook::Core(_))
     }
 
     /// Hands a change on a worker thread to the core. A request that is over has no use for it.

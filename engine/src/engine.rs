@@ -262,7 +262,7 @@ fn serve_core<H: ConnectionHandler>(
     factory: &CoreFactory<H>,
 ) {
     let CoreStart { seat, cpu, listeners, wake, capabilities, options, ready } = start;
-    cpus::name_current_thread(&format!("uring-core-{}", seat.id));
+    name_kernel_thread(seat.id);
     if !cpus::pin_current_thread(cpu) {
         tracing::warn!("core {}: could not be pinned to CPU {cpu}", seat.id);
     }
@@ -290,6 +290,13 @@ fn serve_core<H: ConnectionHandler>(
             std::process::exit(EXIT_STATUS_BUG);
         }
     });
+}
+
+/// Tools show the kernel's name of a thread, 15 characters of it: the number must be among them.
+fn name_kernel_thread(core: CoreId) {
+    if let Err(error) = std::fs::write("/proc/thread-self/comm", format!("uring-core-{core}")) {
+        tracing::debug!("core {core}: the kernel's name of the thread stays: {error}");
+    }
 }
 
 fn choose_cpus(options: &EngineOptions) -> Result<Vec<usize>, StartError> {

@@ -7,15 +7,20 @@
 //!
 //! # Who touches what
 //!
-//! | field | read by | written by | ordering, and why |
+//! | field | who | how | ordering |
 //! |---|---|---|---|
-//! | `head` | producers, owner | producers: compare-and-swap | Release: the node's content is there for whoever sees the node. A later push is a read-modify-write, so it carries on what the earlier ones released |
-//! | | | owner: swap with null | Acquire: the contents of all nodes taken |
-//! | `asleep` | | producer, after its push: swap to `false` | AcqRel, see below. Whoever reads `true` wakes, so a burst of posts wakes once |
-//! | | | owner: swap to `true` before it waits, to `false` after | AcqRel, see below |
-//! | `wake_count` | statistics | the producer that wakes | Relaxed: a number that orders nothing |
-//! | `wake` | producers | nobody | fixed at construction |
-//! | a node | its producer until the push, then whoever took it | the same | ownership goes over with `head` |
+//! | `head` | producers | compare-and-swap | Release (1) |
+//! | | owner | load, swap with null | Acquire (2); Relaxed where null means "not now" |
+//! | `asleep` | producer, after its push | swap to `false` | AcqRel (3) |
+//! | | owner, before it waits and after | swap to `true`, to `false` | AcqRel (3) |
+//! | `wake_count` | the producer that wakes; statistics | add; load | Relaxed: orders nothing |
+//! | `wake` | producers | read | fixed at construction |
+//! | a node | its producer until the push, then who took it | plain | goes over with `head` |
+//!
+//! 1. The node's content is there for whoever sees the node. A later push is a read-modify-write,
+//!    so it carries on what the earlier ones released.
+//! 2. The contents of all nodes taken.
+//! 3. See below. The one producer that reads `true` wakes, so a burst of posts wakes once.
 //!
 //! # No wake is lost
 //! The owner may wait only if it finds the list empty *after* it announced sleep (its second

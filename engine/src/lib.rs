@@ -15,6 +15,8 @@
 //! | [`inbox`] | the only door for other threads, and its wake |
 //! | [`slab`] | paged, stamped slots |
 //! | [`worker_pool`] | bounded threads for code that blocks |
+//! | [`cpus`] | which CPUs there are, lists of them, pinning |
+//! | [`signals`] | the signals that end the process, waited for by one thread |
 //! | [`current`] | who is running on this thread |
 
 pub mod backend;

@@ -27,7 +27,7 @@ pub trait Adapter: Sized + 'static {
     type Operation: Operation + 'static;
 
     /// The head is complete: decides what happens with the request, body unread.
-    fn post_parse(&self, call: &mut Call<Self>) -> Plan;
+    fn post_parse(&self, call: Call<Self>) -> (Exchange<Self::Note>, Plan);
 
     /// Runs the request. If it is not asynchronous afterwards, the response is finished.
     fn service(&self, call: Call<Self>) -> Serviced<Self::Note>;
@@ -69,6 +69,9 @@ pub trait Adapter: Sized + 'static {
 
     /// The response is finished or given up: the request's one line in the access log.
     fn log(&self, exchange: &mut Exchange<Self::Note>);
+
+    /// Drops operations that came too late to be applied, where a panic of their values is caught.
+    fn discard(&self, operations: Vec<Self::Operation>);
 
     /// Makes the note ready for the next exchange, every field of it.
     fn recycle(&self, note: &mut Self::Note);

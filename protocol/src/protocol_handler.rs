@@ -182,13 +182,13 @@ impl<A: Adapter> ProtocolHandler<A> {
         if event != SocketEvent::OpenRead {
             return None;
         }
-        let peer = socket.peer();
+        let (peer, listener) = (socket.peer(), socket.listener());
         let processor = match self.pool.pop() {
             Some(mut processor) => {
-                processor.attach_to(peer);
+                processor.attach_to(peer, listener);
                 processor
             }
-            None => Box::new(Http11Processor::new(peer)),
+            None => Box::new(Http11Processor::new(peer, listener)),
         };
         let key = self.table.open(conn, processor);
         socket.attachment = Some(key.to_u64());
@@ -217,7 +217,14 @@ impl<A: Adapter> ProtocolHandler<A> {
 
     /// Closes the cells that a caller held when their exchange ended.
     fn close_the_unclosed(&mut self) {
-        self.shared.unclosed.retain(|cell| cell.close().is_none());
+        let Shared { unclosed, adapter, .. } = &mut self.shared;
+        unclosed.retain(|cell| match cell.close() {
+            Some(left) => {
+                adapter.discard(left);
+                false
+            }
+            None => true,
+        });
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use ringcat_engine::{socket::Failure, sync::Arc, timestamp::Timestamp};
+use ringcat_engine::{key::ListenerId, socket::Failure, sync::Arc, timestamp::Timestamp};
 
 use crate::{
     http11::{
@@ -26,6 +26,8 @@ pub struct Request {
     pub framing: Framing,
     /// The other end.
     pub peer: SocketAddr,
+    /// The listener that accepted the connection.
+    pub listener: ListenerId,
     /// When the first byte of the head was seen.
     pub started: Timestamp,
     /// Content, as far as it was decoded.
@@ -43,12 +45,13 @@ pub struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(peer: SocketAddr) -> Self {
+    pub(crate) fn new(peer: SocketAddr, listener: ListenerId) -> Self {
         Self {
             head: RequestHead::default(),
             target: NO_TARGET,
             framing: NO_FRAMING,
             peer,
+            listener,
             started: Timestamp::ZERO,
             body: RequestBody::default(),
             trailers: Vec::new(),
@@ -90,6 +93,7 @@ impl Request {
             target,
             framing,
             peer: _,
+            listener: _,
             started,
             body,
             trailers,
@@ -160,6 +164,13 @@ impl RequestHead {
             self.share();
         }
         std::mem::take(&mut self.lent)
+    }
+
+    /// Gives the core its storage back and keeps what came of an unfinished head, for the parser to
+    /// go on with.
+    pub(crate) fn make_exact(&mut self) -> Head {
+        let exact = self.lent.to_exact();
+        std::mem::replace(&mut self.lent, exact)
     }
 
     fn recycle(&mut self) {

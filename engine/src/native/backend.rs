@@ -310,13 +310,13 @@ impl Drop for NativeBackend {
             return;
         }
         tracing::error!(in_flight = self.ring.in_flight(), "operations do not end; memory leaks");
-        let mut connections = self.sockets.connections.replace(Slab::new());
+        let mut connections = self.sockets.connections.take();
         for key in connections.keys() {
             // Only memory must stay: without its descriptor the peer would wait for ever.
             drop(connections.get_mut(key).and_then(|connection| connection.fd.take()));
         }
         std::mem::forget(connections);
-        std::mem::forget(std::mem::replace(&mut self.files, Slab::new()));
+        std::mem::forget(std::mem::take(&mut self.files));
         std::mem::forget(Rc::clone(&self.buffers));
     }
 }

@@ -146,6 +146,7 @@ impl fmt::Debug for Gather {
 
 /// Memory of gathering sends that ended, for the next ones.
 #[derive(Debug, Default)]
+#[expect(clippy::vec_box, reason = "a gather stays where it is while the kernel reads it")]
 pub(crate) struct GatherPool(Vec<Box<Gather>>);
 
 impl GatherPool {

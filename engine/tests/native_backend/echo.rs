@@ -38,7 +38,7 @@ impl Echo {
 }
 
 /// A handler that echoes.
-pub fn echo() -> impl FnMut(&mut Turn<'_>, Event) {
+pub(crate) fn echo() -> impl FnMut(&mut Turn<'_>, Event) {
     let mut connections: HashMap<ConnKey, Echo> = HashMap::new();
     move |turn, event| match event {
         Event::Accepted { conn, .. } => {

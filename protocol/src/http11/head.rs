@@ -262,6 +262,11 @@ impl HeadParser {
         progress
     }
 
+    /// Is nothing of a message seen yet, so that any head may be given next?
+    pub fn is_fresh(&self) -> bool {
+        self.scanned == 0
+    }
+
     /// Has the request line started? If not, a connection that ends or times out was idle and
     /// gets no answer.
     pub fn has_started(&self) -> bool {

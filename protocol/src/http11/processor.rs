@@ -10,7 +10,7 @@ use ringcat_engine::{
     connection_handler::{SocketEvent, SocketState},
     core_context::CoreContext,
     current::{Current, ExchangeName},
-    key::ConnKey,
+    key::{ConnKey, ListenerId},
     socket::{Failure, ReadDeadline},
     sync::Arc,
     timestamp::Timestamp,
@@ -77,9 +77,9 @@ enum Stage {
 }
 
 impl<A: Adapter> Http11Processor<A> {
-    pub(crate) fn new(peer: SocketAddr) -> Self {
+    pub(crate) fn new(peer: SocketAddr, listener: ListenerId) -> Self {
         let exchange = Exchange {
-            request: Box::new(Request::new(peer)),
+            request: Box::new(Request::new(peer, listener)),
             response: Box::new(Response::default()),
             note: Box::default(),
         };
@@ -103,8 +103,10 @@ impl<A: Adapter> Http11Processor<A> {
     }
 
     /// Takes a recycled processor into use on another connection.
-    pub(crate) fn attach_to(&mut self, peer: SocketAddr) {
-        self.exchange_mut().request.peer = peer;
+    pub(crate) fn attach_to(&mut self, peer: SocketAddr, listener: ListenerId) {
+        let request = &mut self.exchange_mut().request;
+        request.peer = peer;
+        request.listener = listener;
     }
 
     /// The process loop of one event (Tomcat's `AbstractProcessorLight.process`).
@@ -174,9 +176,27 @@ impl<A: Adapter> Http11Processor<A> {
         let response = self.delegated.take().expect("the response stayed while delegated");
         self.exchange = Some(Exchange { request, response, note });
         self.stage = Stage::Called;
+        self.take_back_inbound();
         self.refresh_failure(cx, at);
         self.apply_deferred(shared, cx, at);
         self.with_call(shared, cx, at, |adapter, call| (adapter.resume(call), ()));
+    }
+
+    /// Content that the worker left unread is the exchange's again.
+    fn take_back_inbound(&mut self) {
+        let Some(cell) = self.cell.clone() else { return };
+        let body = &mut self.exchange_mut().request.body;
+        let mut piece = [0; 4096];
+        while let Ok(count @ 1..) = cell.try_read(&mut piece) {
+            body.sink().extend_from_slice(&piece[..count]);
+        }
+        let rest = std::mem::take(&mut self.piece);
+        let is_done = self.decoder.is_done();
+        let body = &mut self.exchange_mut().request.body;
+        body.sink().extend_from_slice(&rest);
+        if is_done {
+            body.finish();
+        }
     }
 
     /// What `process` does right after [`Http11Processor::resume`].
@@ -215,7 +235,7 @@ impl<A: Adapter> Http11Processor<A> {
 
     /// Makes the processor ready for the next request, every field of it.
     pub(crate) fn recycle(&mut self, shared: &mut Shared<A>) {
-        self.close_cell(shared);
+        let cell = self.close_cell(shared);
         let Self {
             exchange,
             delegated,
@@ -251,6 +271,10 @@ impl<A: Adapter> Http11Processor<A> {
         *swallowed_bytes = 0;
         *piece = Vec::new();
         *is_inbound_ended = false;
+        // The note has let go of its handles by now.
+        if let Some(cell) = cell {
+            shared.hook.keep_cell(cell);
+        }
     }
 
     /// The exchange's cell, if it has one.
@@ -260,7 +284,7 @@ impl<A: Adapter> Http11Processor<A> {
 
     /// The server stops under an exchange: what other threads still hold becomes illegal.
     pub(crate) fn abandon(&mut self, shared: &mut Shared<A>) {
-        self.close_cell(shared);
+        drop(self.close_cell(shared));
     }
 
     fn exchange_mut(&mut self) -> &mut Exchange<A::Note> {
@@ -344,15 +368,19 @@ impl<A: Adapter> Http11Processor<A> {
         let now = cx.now();
         let Some(socket) = cx.socket_mut(at.conn) else { return Some(SocketState::Closed) };
         let exchange = self.exchange.as_mut().expect("the core owns an exchange without head");
-        shared.lend_storage(exchange);
+        if self.parser.is_fresh() {
+            shared.lend_storage(exchange);
+        }
         let head = exchange.request.head.lent_mut();
         let input = socket.input.bytes();
         let progress = self.parser.parse(input, head, &shared.options.head);
         match progress {
             Ok(HeadProgress::Incomplete) if socket.is_eof() => Some(SocketState::Closed),
-            Ok(HeadProgress::Incomplete) if !self.parser.has_started() => Some(SocketState::Open),
+            Ok(HeadProgress::Incomplete) if input.is_empty() => Some(SocketState::Open),
             Ok(HeadProgress::Incomplete) => {
-                if exchange.request.started == Timestamp::ZERO {
+                // Empty lines before a request do not start its clock.
+                let has_started = self.parser.has_started();
+                if has_started && exchange.request.started == Timestamp::ZERO {
                     exchange.request.started = now;
                     cx.set_read_deadline(at.conn, Some(ReadDeadline::Head));
                 }
@@ -404,10 +432,7 @@ impl<A: Adapter> Http11Processor<A> {
         if self.decoder.is_done() {
             request.body.finish();
         }
-        let plan = self.with_call(shared, cx, at, |adapter, mut call| {
-            let plan = adapter.post_parse(&mut call);
-            (call.exchange, plan)
-        });
+        let plan = self.with_call(shared, cx, at, |adapter, call| adapter.post_parse(call));
         self.follow(plan, shared, cx, at)
     }
 
@@ -912,10 +937,11 @@ impl<A: Adapter> Http11Processor<A> {
 
     /// What a waiting exchange keeps is exactly as large as its bytes; storage goes back.
     fn leave_turn(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) {
-        let keep_head = self.stage != Stage::Head;
+        let is_complete = self.stage != Stage::Head;
         if let Some(exchange) = self.exchange.as_mut() {
-            let head = exchange.request.head.give_back(keep_head);
-            shared.put_head(head);
+            let head = &mut exchange.request.head;
+            let storage = if is_complete { head.give_back(true) } else { head.make_exact() };
+            shared.put_head(storage);
             shared.put_buffer(exchange.response.give_back_buffer());
         }
         if self.is_async() {
@@ -938,12 +964,19 @@ impl<A: Adapter> Http11Processor<A> {
         }
     }
 
-    fn close_cell(&mut self, shared: &mut Shared<A>) {
-        let Some(cell) = self.cell.take() else { return };
+    /// Ends the exchange for other threads; the cell comes back if it is closed.
+    fn close_cell(&mut self, shared: &mut Shared<A>) -> Option<Arc<AsyncCell<A::Operation>>> {
+        let cell = self.cell.take()?;
         match cell.close() {
-            Some(_) => shared.hook.keep_cell(cell),
-            // A caller holds the list; the next turn closes it.
-            None => shared.unclosed.push(cell),
+            Some(left) => {
+                shared.adapter.discard(left);
+                Some(cell)
+            }
+            None => {
+                // A caller holds the list; the next turn closes it.
+                shared.unclosed.push(cell);
+                None
+            }
         }
     }
 

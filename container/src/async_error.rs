@@ -1,0 +1,88 @@
+//! Errors of asynchronous requests: the round's error event, `on_error`, the report, and the end
+//! by the container where nobody else ends the request. Stands for `AsyncContextImpl.setErrorState`
+//! (Servlet section 2.3.3.3, "error dispatch").
+
+use ringcat_engine::{socket::Failure, sync::Arc};
+use ringcat_protocol::{
+    async_cell::{Advance, AsyncCell, Look},
+    async_state_machine::{AsyncState, Effects, Event, Flag, Side},
+    response::ErrorState,
+};
+
+use crate::{
+    error::{Error, ErrorKind},
+    operation::ContainerOperation,
+    request::Request,
+    response::Response,
+};
+
+/// Which listeners hear of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fire {
+    /// All of the round, by `on_error`.
+    OnError,
+    /// None: they heard of it as a timeout.
+    Nothing,
+}
+
+/// The round is in error: the state says so, listeners hear of it, and if none of them completes
+/// or dispatches, the container answers 500 and completes.
+pub(crate) fn set_error_state(
+    request: &mut Request,
+    response: &mut Response,
+    error: Option<Arc<Error>>,
+    fire: Fire,
+) {
+    let Some(cell) = request.cell() else { return };
+    if error.is_some() {
+        request.note.error.clone_from(&error);
+    }
+    advance(&cell, Event::Error(Side::Request));
+    if fire == Fire::OnError && !std::mem::replace(&mut request.note.is_error_told, true) {
+        let error = error.as_deref();
+        request.fire(Some(&mut *response), error, "on_error", |listener, event| {
+            listener.on_error(event)
+        });
+        cell.set_flag(Flag::OthersBarred);
+    }
+    if cell.word().state() == AsyncState::Error {
+        let status = match &error {
+            Some(error) if error.kind() != ErrorKind::Io => error.status(),
+            Some(_) | None => 500,
+        };
+        response.set_failed(status);
+        if let Err(error) = cell.call(Some(Event::Complete(Side::Request)), None, Look::Never) {
+            tracing::error!("a request in error could not be completed: {error}");
+        }
+    } else if request.is_async_dispatching() {
+        // A listener dispatched: this is not an error any longer.
+        response.inner.error = ErrorState::None;
+        request.note.error = None;
+    }
+}
+
+/// Makes a transition of the owner's, whatever flags change meanwhile; `None` if the state does
+/// not allow it.
+pub(crate) fn advance(cell: &AsyncCell<ContainerOperation>, event: Event) -> Option<Effects> {
+    let mut word = cell.word();
+    loop {
+        match cell.advance(word, event) {
+            Ok(effects) => return Some(effects),
+            Err(Advance::Changed(now)) => word = now,
+            Err(Advance::Illegal(illegal)) => {
+                tracing::debug!("{illegal}");
+                return None;
+            }
+        }
+    }
+}
+
+/// What an application is told of a failed connection.
+pub(crate) fn failure_error(failure: Failure) -> Error {
+    let error: std::io::Error = match failure {
+        Failure::System(errno) => errno.into(),
+        Failure::ReadTimeout(_) | Failure::WriteTimeout => std::io::ErrorKind::TimedOut.into(),
+        Failure::PeerClosed => std::io::ErrorKind::ConnectionAborted.into(),
+    };
+    error.into()
+}

@@ -1,0 +1,15 @@
+//! The examples application.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`application`] | which example is where |
+//! | [`article`] | the articles' asynchronous servlets |
+//! | [`plain`] | echo, status, stream and the like: what a probe of the protocol needs |
+//! | [`delay`] | answers later, all from one thread |
+
+mod application;
+mod article;
+mod delay;
+mod plain;
+
+pub(crate) use application::contexts;
