@@ -18,9 +18,9 @@ pub(crate) fn describe() -> String {
 }
 
 fn cpu_model(cpuinfo: &str) -> &str {
-    let field = |line: &'_ str| line.split_once(':').map(|(name, _)| name.trim() == "model name");
-    let line = cpuinfo.lines().find(|line| field(line) == Some(true));
-    line.and_then(|line| line.split_once(':')).map_or("unknown CPU", |(_, model)| model.trim())
+    let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let model = fields.find(|(name, _)| name.trim() == "model name");
+    model.map_or("unknown CPU", |(_, model)| model.trim())
 }
 
 /// Version and commit of the tree that this program was built from.

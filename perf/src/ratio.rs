@@ -178,8 +178,6 @@ impl Contender {
             requests_per_second: summary.requests_per_second(),
             cpu_micros_per_request: cpu.as_secs_f64() * 1e6 / summary.request_count as f64,
             busy: cpu.as_secs_f64() / summary.duration.as_secs_f64(),
-            p50_micros: summary.p50.as_secs_f64() * 1e6,
-            p99_micros: summary.p99.as_secs_f64() * 1e6,
         })
     }
 }
@@ -191,8 +189,6 @@ struct Measurement {
     cpu_micros_per_request: f64,
     /// CPU time over time; 1 is a full CPU.
     busy: f64,
-    p50_micros: f64,
-    p99_micros: f64,
 }
 
 /// Both servers, one after the other.
@@ -225,7 +221,7 @@ impl Round {
 /// A column of the table: its header, its value in a round, and its decimals.
 type Column = (&'static str, fn(&Round) -> f64, usize);
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 8] = [
     ("bare req/s", |round| round.bare.requests_per_second, 0),
     ("ringcat req/s", |round| round.ringcat.requests_per_second, 0),
     ("ratio", Round::rate_ratio, 3),
@@ -234,10 +230,6 @@ const COLUMNS: [Column; 12] = [
     ("ratio", Round::cpu_ratio, 3),
     ("bare busy", |round| round.bare.busy, 2),
     ("ringcat busy", |round| round.ringcat.busy, 2),
-    ("bare p50", |round| round.bare.p50_micros, 0),
-    ("ringcat p50", |round| round.ringcat.p50_micros, 0),
-    ("bare p99", |round| round.bare.p99_micros, 0),
-    ("ringcat p99", |round| round.ringcat.p99_micros, 0),
 ];
 
 fn table(rounds: &[Round]) -> Table {
@@ -306,8 +298,6 @@ mod tests {
             requests_per_second,
             cpu_micros_per_request: 1e6 / requests_per_second,
             busy,
-            p50_micros: 100.0,
-            p99_micros: 200.0,
         };
         Round { bare: measurement(bare), ringcat: measurement(ringcat) }
     }
