@@ -1,6 +1,8 @@
 //! Between the protocol and the containers: maps a request, runs it through the pipelines, and
 //! carries an asynchronous one through its events. One a core. Stands for `CoyoteAdapter`.
 
+use std::cell::RefCell;
+
 use ringcat_engine::{current::Current, sync::Arc, timestamp::Clock, worker_pool::Job};
 use ringcat_protocol::{
     SocketEvent,
@@ -31,7 +33,9 @@ use crate::{
 pub(crate) struct CoyoteAdapter {
     tree: Arc<ContainerTree>,
     clock: Clock,
-    access_log: Option<std::cell::RefCell<CoreAccessLog>>,
+    access_log: Option<RefCell<CoreAccessLog>>,
+    /// A path in the making; kept for its memory.
+    decoded: RefCell<Vec<u8>>,
 }
 
 impl CoyoteAdapter {
@@ -40,7 +44,8 @@ impl CoyoteAdapter {
         clock: Clock,
         access_log: Option<CoreAccessLog>,
     ) -> Self {
-        Self { tree, clock, access_log: access_log.map(std::cell::RefCell::new) }
+        let access_log = access_log.map(RefCell::new);
+        Self { tree, clock, access_log, decoded: RefCell::default() }
     }
 
     /// Decodes, normalises and maps the target; `None` if the request can go to its servlet.
@@ -56,18 +61,21 @@ impl CoyoteAdapter {
             TargetForm::Authority => return refuse(501),
         }
         let note = &mut *request.note;
-        note.decoded.clear();
+        let mut path = self.decoded.borrow_mut();
+        path.clear();
         let policy = &self.tree.uri_policy;
-        let decoded = uri::decode_path(request.inner.raw_path(), policy, &mut note.decoded)
-            .and_then(|()| match request.inner.raw_query() {
-                Some(query) => uri::check_query(query, policy),
-                None => Ok(()),
+        let decoded =
+            uri::decode_path(request.inner.raw_path(), policy, &mut path).and_then(|()| {
+                match request.inner.raw_query() {
+                    Some(query) => uri::check_query(query, policy),
+                    None => Ok(()),
+                }
             });
         if let Err(error) = decoded {
             return refuse(error.status);
         }
         note.path.clear();
-        match std::str::from_utf8(&note.decoded) {
+        match std::str::from_utf8(&path) {
             Ok(path) => note.path.push_str(path),
             Err(_) => return refuse(400),
         }
@@ -241,7 +249,7 @@ impl CoyoteAdapter {
     /// The dispatch step: the whole way again, to the target.
     fn dispatch_step(&self, request: &mut Request, response: &mut Response) {
         if let Some(target) = request.note.dispatch_target.take() {
-            request.enter_dispatch(target);
+            request.enter_dispatch(*target);
         }
         if response.is_error_report_due() {
             // A response that is in error goes to its report; the dispatch is dropped.
@@ -279,7 +287,8 @@ impl Adapter for CoyoteAdapter {
         if request.note.tree.is_none() {
             request.note.tree = Some(Arc::clone(&self.tree));
         }
-        request.note.refusal = self.map(&mut request).or_else(|| self.check_valves(&request));
+        let refusal = self.map(&mut request).or_else(|| self.check_valves(&request));
+        request.note.refusal = refusal.map(Box::new);
         let wrapper = request.note.mapping.and_then(|mapping| self.tree.wrapper(mapping));
         let plan = match wrapper {
             Some(wrapper) if request.note.refusal.is_none() => match wrapper.mode {
@@ -491,7 +500,8 @@ fn close(request: Request, response: Response) -> Exchange<RequestNote> {
 /// Answers a request that no context takes.
 fn answer_unmapped(request: &mut Request, response: &mut Response) {
     let refusal = request.note.refusal.take();
-    let refusal = refusal.unwrap_or(Refusal { status: 404, allow: None, location: None });
+    let not_found = Refusal { status: 404, allow: None, location: None };
+    let refusal = refusal.map_or(not_found, |refusal| *refusal);
     response.inner.status = refusal.status;
     if let Some(allow) = refusal.allow
         && let Err(error) = response.set_header("Allow", allow)

@@ -480,7 +480,7 @@ fn build_context(
             name: declaration.name,
             is_async_supported: declaration.servlet.is_async_supported(),
             mode: declaration.servlet.mode(),
-            valves: Vec::new(),
+            valves: declaration.valves,
             servlet: declaration.servlet,
         });
     }
