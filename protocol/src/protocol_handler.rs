@@ -117,6 +117,11 @@ impl<A: Adapter> ProtocolHandler<A> {
         self.table.len()
     }
 
+    /// Recycled processors that wait for a connection.
+    pub fn pooled_count(&self) -> usize {
+        self.pool.len()
+    }
+
     /// Runs the process loop of an exchange whose processor was detached.
     fn process_detached(
         &mut self,
