@@ -51,6 +51,7 @@ pub(crate) struct Http11Processor<A: Adapter> {
     decoder: BodyDecoder,
     encoder: ResponseEncoder,
     stage: Stage,
+    has_empty_lines: bool,
     is_ack_due: bool,
     is_error_due: bool,
     is_read_due: bool,
@@ -92,6 +93,7 @@ impl<A: Adapter> Http11Processor<A> {
             decoder: BodyDecoder::None,
             encoder: ResponseEncoder::default(),
             stage: Stage::Head,
+            has_empty_lines: false,
             is_ack_due: false,
             is_error_due: false,
             is_read_due: false,
@@ -225,6 +227,7 @@ impl<A: Adapter> Http11Processor<A> {
             decoder,
             encoder,
             stage,
+            has_empty_lines,
             is_ack_due,
             is_error_due,
             is_read_due,
@@ -244,6 +247,7 @@ impl<A: Adapter> Http11Processor<A> {
         *decoder = BodyDecoder::None;
         *encoder = ResponseEncoder::default();
         *stage = Stage::Head;
+        *has_empty_lines = false;
         *is_ack_due = false;
         *is_error_due = false;
         *is_read_due = false;
@@ -313,7 +317,11 @@ impl<A: Adapter> Http11Processor<A> {
 
     /// Whether nothing is left to parse.
     fn is_input_over(&self, cx: &Cx<A>, at: At) -> bool {
-        cx.socket(at.conn).is_none_or(|socket| socket.input.is_empty() || !socket.is_open())
+        // Empty lines wait in the input for the request line behind them.
+        self.has_empty_lines
+            || cx
+                .socket(at.conn)
+                .is_none_or(|socket| socket.input.is_empty() || !socket.is_open())
     }
 
     /// Whether the next pipelined request has to wait: for the client to read its answers, or for
@@ -350,7 +358,10 @@ impl<A: Adapter> Http11Processor<A> {
         let progress = self.parser.parse(input, head, &shared.options.head);
         match progress {
             Ok(HeadProgress::Incomplete) if socket.is_eof() => Some(SocketState::Closed),
-            Ok(HeadProgress::Incomplete) if !self.parser.has_started() => Some(SocketState::Open),
+            Ok(HeadProgress::Incomplete) if !self.parser.has_started() => {
+                self.has_empty_lines = !input.is_empty();
+                Some(SocketState::Open)
+            }
             Ok(HeadProgress::Incomplete) => {
                 if exchange.request.started == Timestamp::ZERO {
                     exchange.request.started = now;
