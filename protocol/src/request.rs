@@ -162,6 +162,12 @@ impl RequestHead {
         std::mem::take(&mut self.lent)
     }
 
+    /// Gives the core its storage back; a head that is not complete yet goes on in an exact copy.
+    pub(crate) fn keep_partial(&mut self) -> Head {
+        let exact = self.lent.to_exact();
+        std::mem::replace(&mut self.lent, exact)
+    }
+
     fn recycle(&mut self) {
         self.lent.clear();
         self.shared = None;

@@ -352,7 +352,10 @@ impl<A: Adapter> Http11Processor<A> {
         let now = cx.now();
         let Some(socket) = cx.socket_mut(at.conn) else { return Some(SocketState::Closed) };
         let exchange = self.exchange.as_mut().expect("the core owns an exchange without head");
-        shared.lend_storage(exchange);
+        // A head that began in an earlier turn goes on in its own storage.
+        if !self.parser.has_started() {
+            shared.lend_storage(exchange);
+        }
         let head = exchange.request.head.lent_mut();
         let input = socket.input.bytes();
         let progress = self.parser.parse(input, head, &shared.options.head);
@@ -925,8 +928,9 @@ impl<A: Adapter> Http11Processor<A> {
     fn leave_turn(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) {
         let keep_head = self.stage != Stage::Head;
         if let Some(exchange) = self.exchange.as_mut() {
-            let head = exchange.request.head.give_back(keep_head);
-            shared.put_head(head);
+            let head = &mut exchange.request.head;
+            let is_partial = self.parser.has_started();
+            shared.put_head(if is_partial { head.keep_partial() } else { head.give_back(keep_head) });
             shared.put_buffer(exchange.response.give_back_buffer());
         }
         if self.is_async() {
