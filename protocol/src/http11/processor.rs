@@ -52,6 +52,8 @@ pub(crate) struct Http11Processor<A: Adapter> {
     encoder: ResponseEncoder,
     stage: Stage,
     has_empty_lines: bool,
+    /// Whether `on_complete` ran.
+    is_completed: bool,
     is_ack_due: bool,
     is_error_due: bool,
     is_read_due: bool,
@@ -94,6 +96,7 @@ impl<A: Adapter> Http11Processor<A> {
             encoder: ResponseEncoder::default(),
             stage: Stage::Head,
             has_empty_lines: false,
+            is_completed: false,
             is_ack_due: false,
             is_error_due: false,
             is_read_due: false,
@@ -228,6 +231,7 @@ impl<A: Adapter> Http11Processor<A> {
             encoder,
             stage,
             has_empty_lines,
+            is_completed,
             is_ack_due,
             is_error_due,
             is_read_due,
@@ -248,6 +252,7 @@ impl<A: Adapter> Http11Processor<A> {
         *encoder = ResponseEncoder::default();
         *stage = Stage::Head;
         *has_empty_lines = false;
+        *is_completed = false;
         *is_ack_due = false;
         *is_error_due = false;
         *is_read_due = false;
@@ -907,7 +912,8 @@ impl<A: Adapter> Http11Processor<A> {
                     return SocketState::Closed;
                 }
             };
-            if effects.on_complete {
+            // Whatever changes the word meanwhile, a flag too, leads here again: not so the listeners.
+            if effects.on_complete && !std::mem::replace(&mut self.is_completed, true) {
                 self.with_call(shared, cx, at, |adapter, call| (adapter.on_complete(call), ()));
             }
             match cell.advance(word, event) {
