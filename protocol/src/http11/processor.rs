@@ -662,10 +662,9 @@ impl<A: Adapter> Http11Processor<A> {
         let response = Current::in_exchange(name, || {
             shared.adapter.apply_delegated(response, Hook::Core(hook), operations, &mut deferred)
         });
-        self.leave(shared, cx, at);
         self.delegated = Some(response);
         self.deferred = deferred;
-        self.on_sent(cx.socket(at.conn).map_or(0, |socket| socket.out.len_bytes()));
+        self.leave(shared, cx, at);
     }
 
     /// The connection failed under a worker: it learns from its next read or write.
@@ -883,7 +882,6 @@ impl<A: Adapter> Http11Processor<A> {
         }
         self.credit_bytes += operations.iter().map(Operation::credit_bytes).sum::<usize>();
         self.with_call(shared, cx, at, |adapter, call| (adapter.apply(call, operations), ()));
-        self.on_sent(cx.socket(at.conn).map_or(0, |socket| socket.out.len_bytes()));
     }
 
     /// Leaves a callback: settles what was decided meanwhile (`exchange.md`, the owner's step).
@@ -1037,8 +1035,14 @@ impl<A: Adapter> Http11Processor<A> {
         self.is_ack_due = call.is_ack_due;
         self.credit_bytes += call.credit_bytes;
         self.deferred.extend(call.deferred);
+        let mut queued_bytes = 0;
         if let Some(socket) = cx.socket_mut(at.conn) {
             socket.out = call.out;
+            queued_bytes = socket.out.len_bytes();
+        }
+        // What a flush sent at once, or what has no content, brings no event of its own.
+        if self.credit_bytes > 0 {
+            self.on_sent(queued_bytes);
         }
     }
 }
