@@ -54,6 +54,10 @@ pub(crate) struct Http11Processor<A: Adapter> {
     has_empty_lines: bool,
     /// Whether `on_complete` ran.
     is_completed: bool,
+    /// Whether a callback ended while a caller was inside the cell.
+    is_callback_unsettled: bool,
+    /// An event that came while a caller was inside the cell.
+    event_put_off: Option<SocketEvent>,
     is_ack_due: bool,
     is_error_due: bool,
     is_read_due: bool,
@@ -97,6 +101,8 @@ impl<A: Adapter> Http11Processor<A> {
             stage: Stage::Head,
             has_empty_lines: false,
             is_completed: false,
+            is_callback_unsettled: false,
+            event_put_off: None,
             is_ack_due: false,
             is_error_due: false,
             is_read_due: false,
@@ -121,13 +127,17 @@ impl<A: Adapter> Http11Processor<A> {
         event: SocketEvent,
     ) -> SocketState {
         self.lend_buffer(shared);
-        let mut after_end = false;
+        let unsettled = self.settle_callback(shared, cx, at, event);
         let state = loop {
+            if let Some(state) = unsettled {
+                break state;
+            }
             let state = if std::mem::take(&mut self.is_error_due) {
                 self.dispatch(shared, cx, at, SocketEvent::Error)
             } else if std::mem::take(&mut self.is_read_due) {
                 self.dispatch(shared, cx, at, SocketEvent::OpenRead)
-            } else if after_end || self.is_async() {
+            } else if self.stage == Stage::Called {
+                // Asynchronous, or its rounds are over and the response is to be finished.
                 self.dispatch_event(shared, cx, at, event)
             } else {
                 self.process_plain(shared, cx, at, event)
@@ -141,8 +151,9 @@ impl<A: Adapter> Http11Processor<A> {
             }
             let state =
                 if self.is_async() { self.async_post_process(shared, cx, at) } else { state };
-            after_end = state == SocketState::AsyncEnd;
-            if !after_end && !self.is_error_due && !self.is_read_due {
+            let is_over = self.is_callback_unsettled
+                || state != SocketState::AsyncEnd && !self.is_error_due && !self.is_read_due;
+            if is_over {
                 break state;
             }
         };
@@ -152,15 +163,49 @@ impl<A: Adapter> Http11Processor<A> {
         state
     }
 
+    /// Leaves the callback that ended while a caller was inside, before anything else happens.
+    /// `Some`: that ends this event too; if a caller still is inside, it comes again.
+    fn settle_callback(
+        &mut self,
+        shared: &mut Shared<A>,
+        cx: &mut Cx<A>,
+        at: At,
+        event: SocketEvent,
+    ) -> Option<SocketState> {
+        if !std::mem::take(&mut self.is_callback_unsettled) {
+            return None;
+        }
+        let state = self.async_post_process(shared, cx, at);
+        if self.is_callback_unsettled || self.is_error_due || self.is_read_due {
+            self.put_off(event);
+        }
+        (self.is_callback_unsettled || state == SocketState::Closed).then_some(state)
+    }
+
+    /// Remembers an event that met a caller, for the look that was posted.
+    fn put_off(&mut self, event: SocketEvent) {
+        self.event_put_off = Some(self.with_event_put_off(event));
+    }
+
+    /// The more urgent one of an event and the one that was put off.
+    fn with_event_put_off(&self, event: SocketEvent) -> SocketEvent {
+        match self.event_put_off {
+            Some(SocketEvent::Error) => SocketEvent::Error,
+            Some(SocketEvent::Timeout) if event != SocketEvent::Error => SocketEvent::Timeout,
+            Some(_) | None => event,
+        }
+    }
+
     /// Whether the exchange is in asynchronous mode.
     pub(crate) fn is_async(&self) -> bool {
         self.stage != Stage::Delegated
             && self.cell.as_ref().is_some_and(|cell| cell.word().state().is_async())
     }
 
-    /// When the round of a parked exchange times out.
+    /// When the round of a parked exchange times out. One that waits for a caller to leave looks
+    /// again when that is done.
     pub(crate) fn async_deadline(&self) -> Option<Timestamp> {
-        let cell = self.cell.as_ref()?;
+        let cell = self.cell.as_ref().filter(|_| self.event_put_off.is_none())?;
         let millis = u64::try_from(cell.timeout_millis()).ok().filter(|millis| *millis > 0)?;
         Some(Timestamp::from_nanos(cell.start_nanos()) + Duration::from_millis(millis))
     }
@@ -232,6 +277,8 @@ impl<A: Adapter> Http11Processor<A> {
             stage,
             has_empty_lines,
             is_completed,
+            is_callback_unsettled,
+            event_put_off,
             is_ack_due,
             is_error_due,
             is_read_due,
@@ -253,6 +300,8 @@ impl<A: Adapter> Http11Processor<A> {
         *stage = Stage::Head;
         *has_empty_lines = false;
         *is_completed = false;
+        *is_callback_unsettled = false;
+        *event_put_off = None;
         *is_ack_due = false;
         *is_error_due = false;
         *is_read_due = false;
@@ -833,8 +882,11 @@ impl<A: Adapter> Http11Processor<A> {
         event: SocketEvent,
     ) -> SocketState {
         if !self.take_operations(shared, cx, at) {
+            self.put_off(event);
             return SocketState::Long;
         }
+        let event = self.with_event_put_off(event);
+        self.event_put_off = None;
         let is_usable = self.with_call(shared, cx, at, |adapter, call| {
             let dispatched = adapter.async_dispatch(call, event);
             (dispatched.exchange, dispatched.is_connection_usable)
@@ -893,7 +945,10 @@ impl<A: Adapter> Http11Processor<A> {
     ) -> SocketState {
         loop {
             let Some(cell) = self.cell.clone() else { return SocketState::Long };
-            let Took::Taken { word, operations } = cell.take() else { return SocketState::Long };
+            let Took::Taken { word, operations } = cell.take() else {
+                self.is_callback_unsettled = true;
+                return SocketState::Long;
+            };
             if !operations.is_empty() || !self.deferred.is_empty() {
                 // What was put off was called before what is in the list now.
                 self.apply_deferred(shared, cx, at);
