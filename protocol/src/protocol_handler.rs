@@ -222,7 +222,11 @@ impl<A: Adapter> ProtocolHandler<A> {
 
     /// Closes the cells that a caller held when their exchange ended.
     fn close_the_unclosed(&mut self) {
-        self.shared.unclosed.retain(|cell| cell.close().is_none());
+        self.shared.unclosed.retain(|cell| {
+            // The look that led here is over, so that a caller who is still inside gets another.
+            cell.clear_flag(Flag::Queued);
+            cell.close().is_none()
+        });
     }
 }
 
