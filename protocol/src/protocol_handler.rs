@@ -212,11 +212,9 @@ impl<A: Adapter> ProtocolHandler<A> {
     fn resume(&mut self, cx: &mut Cx<A>, key: ExchangeKey, returned: Returned<A::Note>) {
         let Some(conn) = self.table.connection(key) else { return };
         let Some(mut processor) = self.table.detach(key) else { return };
+        processor.take_back(returned);
         let at = At { conn, key };
-        self.shared.turn_requests = 0;
-        processor.resume(&mut self.shared, cx, at, returned);
-        let state = processor.after_resume(&mut self.shared, cx, at);
-        self.put_away(cx, at, processor, state);
+        let state = self.process_detached(cx, at, processor, SocketEvent::OpenRead);
         cx.settle(conn, state);
     }
 

@@ -45,6 +45,8 @@ pub(crate) type Cx<A> = CoreContext<Message<<A as Adapter>::Note>>;
 pub(crate) struct Http11Processor<A: Adapter> {
     exchange: Option<Exchange<A::Note>>,
     delegated: Option<Box<Response>>,
+    /// What a worker gave back and the core did not go on with yet.
+    returned: Option<Returned<A::Note>>,
     deferred: Vec<A::Operation>,
     cell: Option<Arc<AsyncCell<A::Operation>>>,
     parser: HeadParser,
@@ -93,6 +95,7 @@ impl<A: Adapter> Http11Processor<A> {
         Self {
             exchange: Some(exchange),
             delegated: None,
+            returned: None,
             deferred: Vec::new(),
             cell: None,
             parser: HeadParser::default(),
@@ -210,41 +213,28 @@ impl<A: Adapter> Http11Processor<A> {
         Some(Timestamp::from_nanos(cell.start_nanos()) + Duration::from_millis(millis))
     }
 
-    /// A worker thread gave the exchange back.
-    pub(crate) fn resume(
+    /// A worker thread gave the exchange back; the next event goes on with it.
+    pub(crate) fn take_back(&mut self, returned: Returned<A::Note>) {
+        assert!(self.stage == Stage::Delegated, "given back without having been delegated");
+        self.returned = Some(returned);
+    }
+
+    /// The core has the exchange again, and applied all that the worker did.
+    fn resume(
         &mut self,
         shared: &mut Shared<A>,
         cx: &mut Cx<A>,
         at: At,
         returned: Returned<A::Note>,
-    ) {
+    ) -> SocketState {
         let Returned { request, note } = returned;
-        assert!(self.stage == Stage::Delegated, "resumed without having been delegated");
-        self.take_operations_delegated(shared, cx, at);
         let response = self.delegated.take().expect("the response stayed while delegated");
         self.exchange = Some(Exchange { request, response, note });
         self.stage = Stage::Called;
         self.refresh_failure(cx, at);
         self.apply_deferred(shared, cx, at);
         self.with_call(shared, cx, at, |adapter, call| (adapter.resume(call), ()));
-    }
-
-    /// What `process` does right after [`Http11Processor::resume`].
-    pub(crate) fn after_resume(
-        &mut self,
-        shared: &mut Shared<A>,
-        cx: &mut Cx<A>,
-        at: At,
-    ) -> SocketState {
-        let state = self.after_call(shared, cx, at);
-        let is_settled = !self.is_async() && !self.is_read_due && state != SocketState::Open;
-        if state == SocketState::Closed || is_settled {
-            if state != SocketState::Closed {
-                self.leave_turn(shared, cx, at);
-            }
-            return state;
-        }
-        self.process(shared, cx, at, SocketEvent::OpenRead)
+        self.after_call(shared, cx, at)
     }
 
     /// Bytes left the out-queue: credit goes back to those who wait for it.
@@ -269,6 +259,7 @@ impl<A: Adapter> Http11Processor<A> {
         let Self {
             exchange,
             delegated,
+            returned,
             deferred,
             cell: _,
             parser,
@@ -293,6 +284,7 @@ impl<A: Adapter> Http11Processor<A> {
         exchange.response.recycle();
         shared.adapter.recycle(&mut exchange.note);
         *delegated = None;
+        *returned = None;
         deferred.clear();
         *parser = HeadParser::default();
         *decoder = BodyDecoder::None;
@@ -648,7 +640,12 @@ impl<A: Adapter> Http11Processor<A> {
         cx: &mut Cx<A>,
         at: At,
     ) -> SocketState {
-        self.take_operations_delegated(shared, cx, at);
+        // While a caller is inside, an exchange that came back waits for what lies in the list.
+        if self.take_operations_delegated(shared, cx, at)
+            && let Some(returned) = self.returned.take()
+        {
+            return self.resume(shared, cx, at, returned);
+        }
         let Some(cell) = self.cell.clone() else { return SocketState::Suspended };
         let Some(socket) = cx.socket_mut(at.conn) else { return SocketState::Suspended };
         let high_water = shared.options.body_high_water_bytes;
@@ -696,11 +693,17 @@ impl<A: Adapter> Http11Processor<A> {
         SocketState::Suspended
     }
 
-    fn take_operations_delegated(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) {
-        let Some(cell) = self.cell.clone() else { return };
-        let Took::Taken { operations, .. } = cell.take() else { return };
+    /// Applies what the worker asked for; `false` if a caller holds the list right now.
+    fn take_operations_delegated(
+        &mut self,
+        shared: &mut Shared<A>,
+        cx: &mut Cx<A>,
+        at: At,
+    ) -> bool {
+        let Some(cell) = self.cell.clone() else { return true };
+        let Took::Taken { operations, .. } = cell.take() else { return false };
         if operations.is_empty() {
-            return;
+            return true;
         }
         self.credit_bytes += operations.iter().map(Operation::credit_bytes).sum::<usize>();
         let response = self.delegated.take().expect("the response stayed while delegated");
@@ -714,6 +717,7 @@ impl<A: Adapter> Http11Processor<A> {
         self.delegated = Some(response);
         self.deferred = deferred;
         self.leave(shared, cx, at);
+        true
     }
 
     /// The connection failed under a worker: it learns from its next read or write.
