@@ -110,6 +110,9 @@ pub(crate) struct Stage {
     journal: Mutex<Vec<String>>,
     pub(crate) handles: Mutex<Vec<Handle>>,
     pub(crate) jobs: Mutex<Vec<Job>>,
+    at_the_end: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    at_the_log: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    at_the_start: Mutex<Option<Box<dyn FnOnce(&Handle) + Send>>>,
     /// Whether `on_complete` flushes; what is written there still goes out.
     pub(crate) flushes_at_the_end: AtomicBool,
 }
@@ -117,6 +120,21 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) fn note(&self, line: impl Into<String>) {
         self.journal.lock().unwrap().push(line.into());
+    }
+
+    /// Runs `f` in the next `on_complete`.
+    pub(crate) fn at_the_end(&self, f: impl FnOnce() + Send + 'static) {
+        *self.at_the_end.lock().unwrap() = Some(Box::new(f));
+    }
+
+    /// Runs `f` when the next response is logged.
+    pub(crate) fn at_the_log(&self, f: impl FnOnce() + Send + 'static) {
+        *self.at_the_log.lock().unwrap() = Some(Box::new(f));
+    }
+
+    /// Runs `f` when the next request has become asynchronous.
+    pub(crate) fn at_the_start(&self, f: impl FnOnce(&Handle) + Send + 'static) {
+        *self.at_the_start.lock().unwrap() = Some(Box::new(f));
     }
 
     /// How often something happened.
@@ -212,7 +230,11 @@ impl TestAdapter {
         cell.call(Some(Event::AsyncStart), None, Look::Never).unwrap();
         cell.set_start_nanos(self.kernel.time().as_nanos());
         cell.set_timeout_millis(self.async_timeout_millis);
-        self.stage.handles.lock().unwrap().push(Handle(cell));
+        let handle = Handle(cell);
+        if let Some(f) = self.stage.at_the_start.lock().unwrap().take() {
+            f(&handle);
+        }
+        self.stage.handles.lock().unwrap().push(handle);
     }
 
     /// The data step of a read listener.
@@ -404,6 +426,9 @@ impl Adapter for TestAdapter {
     fn on_complete(&self, call: Call<Self>) -> Exchange<Note> {
         let Call { mut exchange, hook, .. } = call;
         self.stage.note("on_complete");
+        if let Some(f) = self.stage.at_the_end.lock().unwrap().take() {
+            f();
+        }
         if self.stage.flushes_at_the_end.load(Ordering::Relaxed) {
             flush(&mut exchange.response, &hook);
         }
@@ -447,6 +472,9 @@ impl Adapter for TestAdapter {
 
     fn log(&self, exchange: &mut Exchange<Note>) {
         self.stage.note(format!("log {}", exchange.response.status));
+        if let Some(f) = self.stage.at_the_log.lock().unwrap().take() {
+            f();
+        }
     }
 
     fn recycle(&self, note: &mut Note) {

@@ -97,9 +97,8 @@ fn a_body_past_the_limit_of_its_plan_is_413() {
         let head = post("/echo", "Transfer-Encoding: chunked\r\n");
         format!("{head}{size:x}\r\n{}\r\n0\r\n\r\n", "a".repeat(size))
     };
-    let length = |size: usize| {
-        post("/echo", &format!("Content-Length: {size}\r\n")) + &"a".repeat(size)
-    };
+    let length =
+        |size: usize| post("/echo", &format!("Content-Length: {size}\r\n")) + &"a".repeat(size);
     for request in [chunked(max), length(max)] {
         let mut site = Site::new();
         let conn = site.driver.connect();

@@ -124,7 +124,10 @@ fn many_connections_keep_few_processors() {
     site.finish(&conns);
 }
 
-fn received(conn: ringcat_engine::key::ConnKey, bytes: &str) -> ringcat_engine::backend::Event {
+pub(crate) fn received(
+    conn: ringcat_engine::key::ConnKey,
+    bytes: &str,
+) -> ringcat_engine::backend::Event {
     let lease = ringcat_engine::buffer::Lease::from_vec(bytes.as_bytes().to_vec());
     ringcat_engine::backend::Event::Received(conn, lease)
 }

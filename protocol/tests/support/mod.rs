@@ -208,6 +208,11 @@ impl<H: ConnectionHandler> Driver<H> {
         panic!("a deadline never passes");
     }
 
+    /// Lets time pass while the core does something else.
+    pub(crate) fn skip(&mut self, by: Duration) {
+        self.kernel.now.set(self.kernel.now.get() + by);
+    }
+
     /// Says whether the kernel holds input of the connection.
     pub(crate) fn set_unread(&mut self, conn: ConnKey, unread: bool) {
         let mut set = self.kernel.unread.borrow_mut();
