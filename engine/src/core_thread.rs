@@ -55,6 +55,16 @@ impl<H: ConnectionHandler> Core<H> {
         &self.handler
     }
 
+    /// Connections that are not closed yet.
+    pub fn socket_count(&self) -> usize {
+        self.cx.socket_count
+    }
+
+    /// Deadlines that are set.
+    pub fn timer_count(&self) -> usize {
+        self.cx.wheel.len()
+    }
+
     fn on_event(&mut self, event: Event) {
         match event {
             Event::Accepted { conn, listener, peer } => self.accepted(conn, listener, peer),

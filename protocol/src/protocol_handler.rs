@@ -119,6 +119,11 @@ impl<A: Adapter> ProtocolHandler<A> {
         self.table.len()
     }
 
+    /// Recycled processors that wait for a connection.
+    pub fn pooled_count(&self) -> usize {
+        self.pool.len()
+    }
+
     /// Runs the process loop of an exchange whose processor was detached.
     fn process_detached(
         &mut self,
@@ -209,27 +214,18 @@ impl<A: Adapter> ProtocolHandler<A> {
     fn resume(&mut self, cx: &mut Cx<A>, key: ExchangeKey, returned: Returned<A::Note>) {
         let Some(conn) = self.table.connection(key) else { return };
         let Some(mut processor) = self.table.detach(key) else { return };
+        processor.take_back(returned);
         let at = At { conn, key };
-        self.shared.turn_requests = 0;
-        if let Err(returned) = processor.resume(&mut self.shared, cx, at, returned) {
-            self.table.attach(key, processor);
-            cx.post(Message::Resume(key, returned));
-            return;
-        }
-        let state = processor.after_resume(&mut self.shared, cx, at);
-        self.put_away(cx, at, processor, state);
+        let state = self.process_detached(cx, at, processor, SocketEvent::OpenRead);
         cx.settle(conn, state);
     }
 
     /// Closes the cells that a caller held when their exchange ended.
     fn close_the_unclosed(&mut self) {
-        let Shared { unclosed, adapter, .. } = &mut self.shared;
-        unclosed.retain(|cell| match cell.close() {
-            Some(left) => {
-                adapter.discard(left);
-                false
-            }
-            None => true,
+        self.shared.unclosed.retain(|cell| {
+            // The look that led here is over, so that a caller who is still inside gets another.
+            cell.clear_flag(Flag::Queued);
+            cell.close().is_none()
         });
     }
 }

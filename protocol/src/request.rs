@@ -162,9 +162,8 @@ impl RequestHead {
         std::mem::take(&mut self.lent)
     }
 
-    /// Gives the core its storage back and keeps what came of an unfinished head, for the parser to
-    /// go on with.
-    pub(crate) fn make_exact(&mut self) -> Head {
+    /// Gives the core its storage back; a head that is not complete yet goes on in an exact copy.
+    pub(crate) fn keep_partial(&mut self) -> Head {
         let exact = self.lent.to_exact();
         std::mem::replace(&mut self.lent, exact)
     }

@@ -138,8 +138,9 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
         }
         match code {
             ActionCode::Commit { response, is_complete } => {
-                // A client that still waits for 100 and gets a final answer keeps its body.
-                call.encoder.keep_alive &= !call.is_ack_due || response.status < 300;
+                // A client that still waits for 100 and gets a final answer keeps its body, so
+                // the connection ends, and the client is told.
+                call.encoder.keep_alive &= !call.is_ack_due;
                 let date = self.date.borrow();
                 call.encoder.commit(response, is_complete, date.as_bytes(), &mut call.out);
                 if let Some(cell) = &call.cell {

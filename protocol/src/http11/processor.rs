@@ -45,12 +45,21 @@ pub(crate) type Cx<A> = CoreContext<Message<<A as Adapter>::Note>>;
 pub(crate) struct Http11Processor<A: Adapter> {
     exchange: Option<Exchange<A::Note>>,
     delegated: Option<Box<Response>>,
+    /// What a worker gave back and the core did not go on with yet.
+    returned: Option<Returned<A::Note>>,
     deferred: Vec<A::Operation>,
     cell: Option<Arc<AsyncCell<A::Operation>>>,
     parser: HeadParser,
     decoder: BodyDecoder,
     encoder: ResponseEncoder,
     stage: Stage,
+    has_empty_lines: bool,
+    /// Whether `on_complete` ran.
+    is_completed: bool,
+    /// Whether a callback ended while a caller was inside the cell.
+    is_callback_unsettled: bool,
+    /// An event that came while a caller was inside the cell.
+    event_put_off: Option<SocketEvent>,
     is_ack_due: bool,
     is_error_due: bool,
     is_read_due: bool,
@@ -90,12 +99,17 @@ impl<A: Adapter> Http11Processor<A> {
         Self {
             exchange: Some(exchange),
             delegated: None,
+            returned: None,
             deferred: Vec::new(),
             cell: None,
             parser: HeadParser::default(),
             decoder: BodyDecoder::None,
             encoder: ResponseEncoder::default(),
             stage: Stage::Head,
+            has_empty_lines: false,
+            is_completed: false,
+            is_callback_unsettled: false,
+            event_put_off: None,
             is_ack_due: false,
             is_error_due: false,
             is_read_due: false,
@@ -124,18 +138,17 @@ impl<A: Adapter> Http11Processor<A> {
         event: SocketEvent,
     ) -> SocketState {
         self.lend_buffer(shared);
-        // What a held list put off comes with the look that was posted then.
-        let mut event = match self.missed.take() {
-            Some(missed) if event == SocketEvent::OpenRead => missed,
-            Some(_) | None => event,
-        };
-        let mut after_end = std::mem::take(&mut self.is_ending);
+        let unsettled = self.settle_callback(shared, cx, at, event);
         let state = loop {
+            if let Some(state) = unsettled {
+                break state;
+            }
             let state = if std::mem::take(&mut self.is_error_due) {
                 self.dispatch(shared, cx, at, SocketEvent::Error)
             } else if std::mem::take(&mut self.is_read_due) {
                 self.dispatch(shared, cx, at, SocketEvent::OpenRead)
-            } else if after_end || self.is_async() {
+            } else if self.stage == Stage::Called {
+                // Asynchronous, or its rounds are over and the response is to be finished.
                 self.dispatch_event(shared, cx, at, event)
             } else {
                 self.process_plain(shared, cx, at, event)
@@ -149,12 +162,9 @@ impl<A: Adapter> Http11Processor<A> {
             }
             let state =
                 if self.is_async() { self.async_post_process(shared, cx, at) } else { state };
-            after_end = state == SocketState::AsyncEnd;
-            if after_end {
-                // The event has had its effect; the second round only finishes the response.
-                event = SocketEvent::OpenRead;
-            }
-            if !after_end && !self.is_error_due && !self.is_read_due {
+            let is_over = self.is_callback_unsettled
+                || state != SocketState::AsyncEnd && !self.is_error_due && !self.is_read_due;
+            if is_over {
                 break state;
             }
         };
@@ -164,32 +174,67 @@ impl<A: Adapter> Http11Processor<A> {
         state
     }
 
+    /// Leaves the callback that ended while a caller was inside, before anything else happens.
+    /// `Some`: that ends this event too; if a caller still is inside, it comes again.
+    fn settle_callback(
+        &mut self,
+        shared: &mut Shared<A>,
+        cx: &mut Cx<A>,
+        at: At,
+        event: SocketEvent,
+    ) -> Option<SocketState> {
+        if !std::mem::take(&mut self.is_callback_unsettled) {
+            return None;
+        }
+        let state = self.async_post_process(shared, cx, at);
+        if self.is_callback_unsettled || self.is_error_due || self.is_read_due {
+            self.put_off(event);
+        }
+        (self.is_callback_unsettled || state == SocketState::Closed).then_some(state)
+    }
+
+    /// Remembers an event that met a caller, for the look that was posted.
+    fn put_off(&mut self, event: SocketEvent) {
+        self.event_put_off = Some(self.with_event_put_off(event));
+    }
+
+    /// The more urgent one of an event and the one that was put off.
+    fn with_event_put_off(&self, event: SocketEvent) -> SocketEvent {
+        match self.event_put_off {
+            Some(SocketEvent::Error) => SocketEvent::Error,
+            Some(SocketEvent::Timeout) if event != SocketEvent::Error => SocketEvent::Timeout,
+            Some(_) | None => event,
+        }
+    }
+
     /// Whether the exchange is in asynchronous mode.
     pub(crate) fn is_async(&self) -> bool {
         self.stage != Stage::Delegated
             && self.cell.as_ref().is_some_and(|cell| cell.word().state().is_async())
     }
 
-    /// When the round of a parked exchange times out.
+    /// When the round of a parked exchange times out. One that waits for a caller to leave looks
+    /// again when that is done.
     pub(crate) fn async_deadline(&self) -> Option<Timestamp> {
-        let cell = self.cell.as_ref()?;
+        let cell = self.cell.as_ref().filter(|_| self.event_put_off.is_none())?;
         let millis = u64::try_from(cell.timeout_millis()).ok().filter(|millis| *millis > 0)?;
         Some(Timestamp::from_nanos(cell.start_nanos()) + Duration::from_millis(millis))
     }
 
-    /// A worker thread gave the exchange back. While a caller holds the list of operations it
-    /// cannot be taken; the parts come back then, for another try.
-    pub(crate) fn resume(
+    /// A worker thread gave the exchange back; the next event goes on with it.
+    pub(crate) fn take_back(&mut self, returned: Returned<A::Note>) {
+        assert!(self.stage == Stage::Delegated, "given back without having been delegated");
+        self.returned = Some(returned);
+    }
+
+    /// The core has the exchange again, and applied all that the worker did.
+    fn resume(
         &mut self,
         shared: &mut Shared<A>,
         cx: &mut Cx<A>,
         at: At,
         returned: Returned<A::Note>,
-    ) -> Result<(), Returned<A::Note>> {
-        assert!(self.stage == Stage::Delegated, "resumed without having been delegated");
-        if !self.take_operations_delegated(shared, cx, at) {
-            return Err(returned);
-        }
+    ) -> SocketState {
         let Returned { request, note } = returned;
         let response = self.delegated.take().expect("the response stayed while delegated");
         self.exchange = Some(Exchange { request, response, note });
@@ -198,42 +243,7 @@ impl<A: Adapter> Http11Processor<A> {
         self.refresh_failure(cx, at);
         self.apply_deferred(shared, cx, at);
         self.with_call(shared, cx, at, |adapter, call| (adapter.resume(call), ()));
-        Ok(())
-    }
-
-    /// Content that the worker left unread is the exchange's again.
-    fn take_back_inbound(&mut self) {
-        let Some(cell) = self.cell.clone() else { return };
-        let body = &mut self.exchange_mut().request.body;
-        let mut piece = [0; 4096];
-        while let Ok(count @ 1..) = cell.try_read(&mut piece) {
-            body.sink().extend_from_slice(&piece[..count]);
-        }
-        let rest = std::mem::take(&mut self.piece);
-        let is_done = self.decoder.is_done();
-        let body = &mut self.exchange_mut().request.body;
-        body.sink().extend_from_slice(&rest);
-        if is_done {
-            body.finish();
-        }
-    }
-
-    /// What `process` does right after [`Http11Processor::resume`].
-    pub(crate) fn after_resume(
-        &mut self,
-        shared: &mut Shared<A>,
-        cx: &mut Cx<A>,
-        at: At,
-    ) -> SocketState {
-        let state = self.after_call(shared, cx, at);
-        let is_settled = !self.is_async() && !self.is_read_due && state != SocketState::Open;
-        if state == SocketState::Closed || is_settled {
-            if state != SocketState::Closed {
-                self.leave_turn(shared, cx, at);
-            }
-            return state;
-        }
-        self.process(shared, cx, at, SocketEvent::OpenRead)
+        self.after_call(shared, cx, at)
     }
 
     /// Bytes left the out-queue: credit goes back to those who wait for it.
@@ -258,12 +268,17 @@ impl<A: Adapter> Http11Processor<A> {
         let Self {
             exchange,
             delegated,
+            returned,
             deferred,
             cell: _,
             parser,
             decoder,
             encoder,
             stage,
+            has_empty_lines,
+            is_completed,
+            is_callback_unsettled,
+            event_put_off,
             is_ack_due,
             is_error_due,
             is_read_due,
@@ -280,11 +295,16 @@ impl<A: Adapter> Http11Processor<A> {
         exchange.response.recycle();
         shared.adapter.recycle(&mut exchange.note);
         *delegated = None;
+        *returned = None;
         deferred.clear();
         *parser = HeadParser::default();
         *decoder = BodyDecoder::None;
         *encoder = ResponseEncoder::default();
         *stage = Stage::Head;
+        *has_empty_lines = false;
+        *is_completed = false;
+        *is_callback_unsettled = false;
+        *event_put_off = None;
         *is_ack_due = false;
         *is_error_due = false;
         *is_read_due = false;
@@ -360,7 +380,11 @@ impl<A: Adapter> Http11Processor<A> {
 
     /// Whether nothing is left to parse.
     fn is_input_over(&self, cx: &Cx<A>, at: At) -> bool {
-        cx.socket(at.conn).is_none_or(|socket| socket.input.is_empty() || !socket.is_open())
+        // Empty lines wait in the input for the request line behind them.
+        self.has_empty_lines
+            || cx
+                .socket(at.conn)
+                .is_none_or(|socket| socket.input.is_empty() || !socket.is_open())
     }
 
     /// Whether the next pipelined request has to wait: for the client to read its answers, or for
@@ -386,7 +410,8 @@ impl<A: Adapter> Http11Processor<A> {
         let now = cx.now();
         let Some(socket) = cx.socket_mut(at.conn) else { return Some(SocketState::Closed) };
         let exchange = self.exchange.as_mut().expect("the core owns an exchange without head");
-        if self.parser.is_fresh() {
+        // A head that began in an earlier turn goes on in its own storage.
+        if !self.parser.has_started() {
             shared.lend_storage(exchange);
         }
         let head = exchange.request.head.lent_mut();
@@ -394,7 +419,10 @@ impl<A: Adapter> Http11Processor<A> {
         let progress = self.parser.parse(input, head, &shared.options.head);
         match progress {
             Ok(HeadProgress::Incomplete) if socket.is_eof() => Some(SocketState::Closed),
-            Ok(HeadProgress::Incomplete) if input.is_empty() => Some(SocketState::Open),
+            Ok(HeadProgress::Incomplete) if !self.parser.has_started() => {
+                self.has_empty_lines = !input.is_empty();
+                Some(SocketState::Open)
+            }
             Ok(HeadProgress::Incomplete) => {
                 // Empty lines before a request do not start its clock.
                 let has_started = self.parser.has_started();
@@ -611,8 +639,18 @@ impl<A: Adapter> Http11Processor<A> {
     }
 
     /// Moves body bytes to the worker, and the worker's output to the connection.
-    fn service_delegated(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) -> SocketState {
-        self.take_operations_delegated(shared, cx, at);
+    fn service_delegated(
+        &mut self,
+        shared: &mut Shared<A>,
+        cx: &mut Cx<A>,
+        at: At,
+    ) -> SocketState {
+        // While a caller is inside, an exchange that came back waits for what lies in the list.
+        if self.take_operations_delegated(shared, cx, at)
+            && let Some(returned) = self.returned.take()
+        {
+            return self.resume(shared, cx, at, returned);
+        }
         let Some(cell) = self.cell.clone() else { return SocketState::Suspended };
         let Some(socket) = cx.socket_mut(at.conn) else { return SocketState::Suspended };
         let high_water = shared.options.body_high_water_bytes;
@@ -660,7 +698,7 @@ impl<A: Adapter> Http11Processor<A> {
         SocketState::Suspended
     }
 
-    /// Applies what the worker and others asked for; `false` if a caller holds the list right now.
+    /// Applies what the worker asked for; `false` if a caller holds the list right now.
     fn take_operations_delegated(
         &mut self,
         shared: &mut Shared<A>,
@@ -681,10 +719,9 @@ impl<A: Adapter> Http11Processor<A> {
         let response = Current::in_exchange(name, || {
             shared.adapter.apply_delegated(response, Hook::Core(hook), operations, &mut deferred)
         });
-        self.leave(shared, cx, at);
         self.delegated = Some(response);
         self.deferred = deferred;
-        self.on_sent(cx.socket(at.conn).map_or(0, |socket| socket.out.len_bytes()));
+        self.leave(shared, cx, at);
         true
     }
 
@@ -849,10 +886,11 @@ impl<A: Adapter> Http11Processor<A> {
         event: SocketEvent,
     ) -> SocketState {
         if !self.take_operations(shared, cx, at) {
-            self.is_ending = !self.is_async();
-            self.missed = Some(event).filter(|event| *event != SocketEvent::OpenRead);
+            self.put_off(event);
             return SocketState::Long;
         }
+        let event = self.with_event_put_off(event);
+        self.event_put_off = None;
         let is_usable = self.with_call(shared, cx, at, |adapter, call| {
             let dispatched = adapter.async_dispatch(call, event);
             (dispatched.exchange, dispatched.is_connection_usable)
@@ -900,7 +938,6 @@ impl<A: Adapter> Http11Processor<A> {
         }
         self.credit_bytes += operations.iter().map(Operation::credit_bytes).sum::<usize>();
         self.with_call(shared, cx, at, |adapter, call| (adapter.apply(call, operations), ()));
-        self.on_sent(cx.socket(at.conn).map_or(0, |socket| socket.out.len_bytes()));
     }
 
     /// Leaves a callback: settles what was decided meanwhile (`exchange.md`, the owner's step).
@@ -912,7 +949,10 @@ impl<A: Adapter> Http11Processor<A> {
     ) -> SocketState {
         loop {
             let Some(cell) = self.cell.clone() else { return SocketState::Long };
-            let Took::Taken { word, operations } = cell.take() else { return SocketState::Long };
+            let Took::Taken { word, operations } = cell.take() else {
+                self.is_callback_unsettled = true;
+                return SocketState::Long;
+            };
             if !operations.is_empty() || !self.deferred.is_empty() {
                 // What was put off was called before what is in the list now.
                 self.apply_deferred(shared, cx, at);
@@ -929,7 +969,8 @@ impl<A: Adapter> Http11Processor<A> {
                     return SocketState::Closed;
                 }
             };
-            if effects.on_complete {
+            // Whatever changes the word meanwhile, a flag too, leads here again: not so the listeners.
+            if effects.on_complete && !std::mem::replace(&mut self.is_completed, true) {
                 self.with_call(shared, cx, at, |adapter, call| (adapter.on_complete(call), ()));
             }
             match cell.advance(word, event) {
@@ -951,8 +992,8 @@ impl<A: Adapter> Http11Processor<A> {
         let is_complete = self.stage != Stage::Head;
         if let Some(exchange) = self.exchange.as_mut() {
             let head = &mut exchange.request.head;
-            let storage = if is_complete { head.give_back(true) } else { head.make_exact() };
-            shared.put_head(storage);
+            let is_partial = self.parser.has_started();
+            shared.put_head(if is_partial { head.keep_partial() } else { head.give_back(keep_head) });
             shared.put_buffer(exchange.response.give_back_buffer());
         }
         if self.is_async() {
@@ -1063,8 +1104,14 @@ impl<A: Adapter> Http11Processor<A> {
         self.is_ack_due = call.is_ack_due;
         self.credit_bytes += call.credit_bytes;
         self.deferred.extend(call.deferred);
+        let mut queued_bytes = 0;
         if let Some(socket) = cx.socket_mut(at.conn) {
             socket.out = call.out;
+            queued_bytes = socket.out.len_bytes();
+        }
+        // What a flush sent at once, or what has no content, brings no event of its own.
+        if self.credit_bytes > 0 {
+            self.on_sent(queued_bytes);
         }
     }
 }
