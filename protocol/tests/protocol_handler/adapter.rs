@@ -104,6 +104,8 @@ impl Job {
     }
 }
 
+type AtTheStart = Box<dyn FnOnce(&Handle) + Send>;
+
 /// What the test sees of the adapter.
 #[derive(Default)]
 pub(crate) struct Stage {
@@ -112,7 +114,7 @@ pub(crate) struct Stage {
     pub(crate) jobs: Mutex<Vec<Job>>,
     at_the_end: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     at_the_log: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    at_the_start: Mutex<Option<Box<dyn FnOnce(&Handle) + Send>>>,
+    at_the_start: Mutex<Option<AtTheStart>>,
     /// Whether `on_complete` flushes; what is written there still goes out.
     pub(crate) flushes_at_the_end: AtomicBool,
 }
