@@ -54,6 +54,8 @@ pub(crate) struct Http11Processor<A: Adapter> {
     encoder: ResponseEncoder,
     stage: Stage,
     has_empty_lines: bool,
+    /// Whether bytes of the body came since its deadline was set.
+    has_received: bool,
     /// Whether `on_complete` ran.
     is_completed: bool,
     /// Whether a callback ended while a caller was inside the cell.
@@ -103,6 +105,7 @@ impl<A: Adapter> Http11Processor<A> {
             encoder: ResponseEncoder::default(),
             stage: Stage::Head,
             has_empty_lines: false,
+            has_received: false,
             is_completed: false,
             is_callback_unsettled: false,
             event_put_off: None,
@@ -267,6 +270,7 @@ impl<A: Adapter> Http11Processor<A> {
             encoder,
             stage,
             has_empty_lines,
+            has_received,
             is_completed,
             is_callback_unsettled,
             event_put_off,
@@ -291,6 +295,7 @@ impl<A: Adapter> Http11Processor<A> {
         *encoder = ResponseEncoder::default();
         *stage = Stage::Head;
         *has_empty_lines = false;
+        *has_received = false;
         *is_completed = false;
         *is_callback_unsettled = false;
         *event_put_off = None;
@@ -561,6 +566,7 @@ impl<A: Adapter> Http11Processor<A> {
             }
             match self.decoder.decode(input, request.body.sink(), room) {
                 Ok(decoded) => {
+                    self.has_received = true;
                     socket.input.consume(decoded.consumed);
                     if decoded.consumed == 0 && !decoded.done {
                         break;
@@ -576,9 +582,14 @@ impl<A: Adapter> Http11Processor<A> {
         }
     }
 
-    fn await_body(&self, cx: &mut Cx<A>, at: At) {
+    /// Waits for more of the body. Only its bytes move the deadline, not what others do meanwhile.
+    fn await_body(&mut self, cx: &mut Cx<A>, at: At) {
         cx.set_read_interest(at.conn, true);
-        cx.set_read_deadline(at.conn, Some(ReadDeadline::Body));
+        let is_awaited =
+            cx.socket(at.conn).is_some_and(|socket| socket.awaited() == Some(ReadDeadline::Body));
+        if std::mem::take(&mut self.has_received) || !is_awaited {
+            cx.set_read_deadline(at.conn, Some(ReadDeadline::Body));
+        }
     }
 
     /// Calls the adapter on this core.
@@ -662,7 +673,10 @@ impl<A: Adapter> Http11Processor<A> {
                 break;
             }
             match self.decoder.decode(input, &mut self.piece, room) {
-                Ok(decoded) => socket.input.consume(decoded.consumed),
+                Ok(decoded) => {
+                    self.has_received = true;
+                    socket.input.consume(decoded.consumed);
+                }
                 Err(_) => {
                     failed = Some(Errno::EBADMSG);
                     break;
@@ -815,7 +829,10 @@ impl<A: Adapter> Http11Processor<A> {
                 break;
             }
             match self.decoder.decode(input, &mut dropped, usize::MAX) {
-                Ok(decoded) => socket.input.consume(decoded.consumed),
+                Ok(decoded) => {
+                    self.has_received = true;
+                    socket.input.consume(decoded.consumed);
+                }
                 Err(_) => is_broken = true,
             }
             self.swallowed_bytes += dropped.len() as u64;
