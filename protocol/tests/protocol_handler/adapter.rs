@@ -15,6 +15,7 @@ use ringcat_protocol::{
     async_cell::{Advance, AsyncCell, CallError, Look, Operation, WriteRefused},
     async_state_machine::{AsyncState, Event, Side},
     exchange::Exchange,
+    http11::Head,
     protocol_error::ProtocolError,
     request::{BodyRead, Request},
     response::Response,
@@ -81,6 +82,11 @@ impl Handle {
     pub(crate) fn dispatch(&self, path: &str) -> Result<(), CallError> {
         let event = Event::Dispatch(self.0.side());
         self.0.call(Some(event), Some(Op::Target(path.into())), Look::Always).map(drop)
+    }
+
+    /// The path of the request, from the copy of its head that other threads share.
+    pub(crate) fn path(&self) -> &[u8] {
+        self.0.head().unwrap().downcast_ref::<Head>().unwrap().target()
     }
 
     pub(crate) fn set_timeout_millis(&self, millis: i64) {

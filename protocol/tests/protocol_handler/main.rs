@@ -12,6 +12,7 @@ mod delegated;
 mod drain;
 mod parked;
 mod requests;
+mod schedules;
 #[path = "../support/mod.rs"]
 mod support;
 
