@@ -887,12 +887,20 @@ impl<A: Adapter> Http11Processor<A> {
         self.is_read_due |= is_owed;
     }
 
+    /// Tells the request how its connection failed, and other threads that nothing is sent any more.
     fn refresh_failure(&mut self, cx: &Cx<A>, at: At) {
         let failure = match cx.socket(at.conn) {
             Some(socket) => socket.failure(),
             None => Some(Failure::System(Errno::ECONNRESET)),
         };
         self.exchange_mut().request.failure = failure;
+        let is_sending_over = match failure {
+            Some(Failure::System(_) | Failure::WriteTimeout | Failure::PeerClosed) => true,
+            Some(Failure::ReadTimeout(_)) | None => false,
+        };
+        if let Some(cell) = self.cell.as_ref().filter(|_| is_sending_over) {
+            cell.set_flag(Flag::IoError);
+        }
     }
 
     fn dispatch(
