@@ -887,7 +887,7 @@ impl<A: Adapter> Http11Processor<A> {
         self.is_read_due |= is_owed;
     }
 
-    /// Tells the request how its connection failed, and other threads that nothing is sent any more.
+    /// Tells the request how its connection failed, and other threads that sending is over.
     fn refresh_failure(&mut self, cx: &Cx<A>, at: At) {
         let failure = match cx.socket(at.conn) {
             Some(socket) => socket.failure(),
@@ -994,7 +994,8 @@ impl<A: Adapter> Http11Processor<A> {
                     return SocketState::Closed;
                 }
             };
-            // Whatever changes the word meanwhile, a flag too, leads here again: not so the listeners.
+            // Whatever changes the word meanwhile, a flag too, leads here again, but the
+            // listeners run once.
             if effects.on_complete && !std::mem::replace(&mut self.is_completed, true) {
                 self.with_call(shared, cx, at, |adapter, call| (adapter.on_complete(call), ()));
             }
@@ -1018,7 +1019,9 @@ impl<A: Adapter> Http11Processor<A> {
         if let Some(exchange) = self.exchange.as_mut() {
             let head = &mut exchange.request.head;
             let is_partial = self.parser.has_started();
-            shared.put_head(if is_partial { head.keep_partial() } else { head.give_back(keep_head) });
+            let storage =
+                if is_partial { head.keep_partial() } else { head.give_back(keep_head) };
+            shared.put_head(storage);
             shared.put_buffer(exchange.response.give_back_buffer());
         }
         if self.is_async() {
