@@ -343,24 +343,17 @@ impl<H: ConnectionHandler> CoreHandler for Core<H> {
     fn run_ready(&mut self, now: Timestamp, commands: &mut Commands) -> bool {
         self.cx.advance_to(now);
         std::mem::swap(&mut self.cx.commands, commands);
-        for _ in 0..INBOX_BURST {
-            let next = match &mut self.pending {
-                Some(batch) => batch.next(),
-                None => None,
-            };
-            let Some(message) = next.or_else(|| {
-                let mut batch = self.cx.inbox.take();
-                let first = batch.next();
-                self.pending = Some(batch);
-                first
-            }) else {
-                self.pending = None;
-                break;
-            };
+        // What the core posts to itself meanwhile is for the next turn, behind new input.
+        let mut batch = match self.pending.take() {
+            Some(batch) => batch,
+            None => self.cx.inbox.take(),
+        };
+        for message in batch.by_ref().take(INBOX_BURST) {
             self.on_message(message);
         }
+        self.pending = (!batch.is_empty()).then_some(batch);
         std::mem::swap(&mut self.cx.commands, commands);
-        self.pending.is_some()
+        self.pending.is_some() || !self.cx.inbox.is_empty()
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {

@@ -125,6 +125,11 @@ impl Socket {
         self.failure
     }
 
+    /// What the connection is waiting to receive, if that has a deadline.
+    pub fn awaited(&self) -> Option<ReadDeadline> {
+        self.read_deadline.map(|(_, kind)| kind)
+    }
+
     /// Whether the connection still serves: it is neither failed nor on its way to be closed.
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open && self.failure.is_none()

@@ -69,6 +69,11 @@ impl<P> ExchangeTable<P> {
         self.slots.get_mut(slab_key(key))?.processor.as_mut()
     }
 
+    /// The processors that are not detached.
+    pub fn processors(&self) -> impl Iterator<Item = &P> {
+        self.slots.iter().filter_map(|(_, slot)| slot.processor.as_ref())
+    }
+
     /// Puts the exchange into the waiting set, with its deadline.
     pub fn park<M: Send>(
         &mut self,

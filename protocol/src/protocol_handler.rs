@@ -242,6 +242,19 @@ impl<A: Adapter> ProtocolHandler<A> {
     }
 }
 
+/// The core stops: threads that wait for one of its exchanges go on, and later calls are refused.
+impl<A: Adapter> Drop for ProtocolHandler<A> {
+    fn drop(&mut self) {
+        let cells = self.table.processors().filter_map(|processor| processor.cell());
+        for cell in cells.chain(&self.shared.unclosed) {
+            // No turn is left that could try again, and a caller is inside for a moment only.
+            while cell.close().is_none() {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
 impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
     type Message = Message<A::Note>;
 

@@ -15,6 +15,7 @@ use ringcat_protocol::{
     async_cell::{Advance, AsyncCell, CallError, Look, Operation, WriteRefused},
     async_state_machine::{AsyncState, Event, Side},
     exchange::Exchange,
+    http11::Head,
     protocol_error::ProtocolError,
     request::{BodyRead, Request},
     response::Response,
@@ -83,6 +84,11 @@ impl Handle {
         self.0.call(Some(event), Some(Op::Target(path.into())), Look::Always).map(drop)
     }
 
+    /// The path of the request, from the copy of its head that other threads share.
+    pub(crate) fn path(&self) -> &[u8] {
+        self.0.head().unwrap().downcast_ref::<Head>().unwrap().target()
+    }
+
     pub(crate) fn set_timeout_millis(&self, millis: i64) {
         self.0.set_timeout_millis(millis);
         self.0.post_look();
@@ -104,6 +110,8 @@ impl Job {
     }
 }
 
+type AtTheStart = Box<dyn FnOnce(&Handle) + Send>;
+
 /// What the test sees of the adapter.
 #[derive(Default)]
 pub(crate) struct Stage {
@@ -111,8 +119,7 @@ pub(crate) struct Stage {
     pub(crate) handles: Mutex<Vec<Handle>>,
     pub(crate) jobs: Mutex<Vec<Job>>,
     at_the_end: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    at_the_log: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    at_the_start: Mutex<Option<Box<dyn FnOnce(&Handle) + Send>>>,
+    at_the_start: Mutex<Option<AtTheStart>>,
     /// Whether `on_complete` flushes; what is written there still goes out.
     pub(crate) flushes_at_the_end: AtomicBool,
 }
@@ -125,11 +132,6 @@ impl Stage {
     /// Runs `f` in the next `on_complete`.
     pub(crate) fn at_the_end(&self, f: impl FnOnce() + Send + 'static) {
         *self.at_the_end.lock().unwrap() = Some(Box::new(f));
-    }
-
-    /// Runs `f` when the next response is logged.
-    pub(crate) fn at_the_log(&self, f: impl FnOnce() + Send + 'static) {
-        *self.at_the_log.lock().unwrap() = Some(Box::new(f));
     }
 
     /// Runs `f` when the next request has become asynchronous.
@@ -477,9 +479,6 @@ impl Adapter for TestAdapter {
 
     fn log(&self, exchange: &mut Exchange<Note>) {
         self.stage.note(format!("log {}", exchange.response.status));
-        if let Some(f) = self.stage.at_the_log.lock().unwrap().take() {
-            f();
-        }
     }
 
     fn recycle(&self, note: &mut Note) {

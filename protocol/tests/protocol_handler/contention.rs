@@ -119,24 +119,6 @@ fn a_worker_that_lets_go_while_another_thread_calls_loses_no_bytes() {
 }
 
 #[test]
-fn a_cell_that_a_caller_holds_at_the_end_is_closed_later() {
-    let mut site = Site::new();
-    let conn = site.get("/park");
-    let handle = site.stage.handle();
-    let inside = Arc::new(Mutex::new(None));
-    let (slot, held) = (Arc::clone(&inside), handle.clone());
-    site.stage.at_the_log(move || *slot.lock().unwrap() = Some(Inside::enter(&held)));
-    handle.complete().unwrap();
-    site.driver.turn();
-    assert_eq!(site.driver.text(conn), answer(""), "the answer does not wait");
-    inside.lock().unwrap().take().unwrap().leave();
-    site.driver.settle();
-    assert_eq!(handle.complete(), Err(CallError::Closed));
-    assert_eq!(site.stage.count("on_complete"), 1);
-    site.finish(&[conn]);
-}
-
-#[test]
 fn a_read_listener_that_starts_under_a_caller_gets_its_data() {
     let mut site = Site::new();
     let conn = site.driver.connect();

@@ -59,6 +59,31 @@ fn silence_inside_a_body_reaches_its_listener() {
 }
 
 #[test]
+fn what_other_threads_do_does_not_move_the_deadline_of_a_body() {
+    for path in ["/stream", "/delegate"] {
+        let mut site = Site::new();
+        let conn = site.driver.connect();
+        let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n");
+        site.driver.receive(conn, head);
+        let job = site.stage.jobs.lock().unwrap().pop();
+        let handle = job.as_ref().map_or_else(|| site.stage.handle(), |job| job.handle.clone());
+        handle.set_timeout_millis(0);
+        for _ in 0..4 {
+            site.driver.settle();
+            site.driver.advance(CoreTimeouts::default().body / 4);
+            handle.0.post_look();
+        }
+        site.driver.advance(TICK);
+        assert_eq!(site.driver.seat.counters.connections_failed.get(), 1, "{path}");
+        if let Some(job) = job {
+            job.finish();
+            site.driver.settle();
+        }
+        site.finish(&[conn]);
+    }
+}
+
+#[test]
 fn input_that_waits_in_the_kernel_puts_a_deadline_off() {
     let requests = [
         ("GET /hello HTTP/1.1\r\n", "Host: a\r\n\r\n", "hello"),

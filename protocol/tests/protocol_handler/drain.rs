@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use ringcat_engine::core_context::{CoreMessage, CoreTimeouts};
 
+use ringcat_protocol::async_cell::CallError;
+
 use crate::{Site, get};
 
 const TICK: Duration = Duration::from_millis(4);
@@ -88,4 +90,26 @@ fn what_is_open_after_the_limit_is_cut() {
     assert!(site.driver.is_stopped);
     assert_eq!(site.driver.seat.counters.connections_cut.get(), 1);
     assert!(!site.driver.conn(conn).is_closed, "the loop closes what is left");
+}
+
+#[test]
+fn a_core_that_ends_lets_nobody_wait_for_it() {
+    let mut site = Site::new();
+    site.get("/park");
+    let conn = site.driver.connect();
+    let head = "POST /delegate HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
+    site.driver.receive(conn, head);
+    let (parked, job) = (site.stage.handle(), site.stage.job());
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let result = job.handle.0.read_blocking(&mut [0; 8], Some(Duration::from_secs(60)));
+            job.finish();
+            result
+        });
+        drop(site);
+        let error = reader.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionAborted);
+    });
+    assert_eq!(parked.complete(), Err(CallError::Closed));
+    assert!(parked.write("late").is_err());
 }

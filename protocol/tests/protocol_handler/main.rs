@@ -2,6 +2,7 @@
 //! nothing is left afterwards.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::disallowed_methods, reason = "foreign threads are what is tested")]
 
 mod adapter;
 mod bodies;
@@ -12,6 +13,7 @@ mod delegated;
 mod drain;
 mod parked;
 mod requests;
+mod schedules;
 #[path = "../support/mod.rs"]
 mod support;
 

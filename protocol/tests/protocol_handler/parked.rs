@@ -256,6 +256,18 @@ fn credit_of_bytes_that_nobody_gets_comes_back() {
 }
 
 #[test]
+fn writes_fail_while_the_loss_of_the_connection_is_handled() {
+    let mut site = Site::new();
+    let conn = site.get("/park");
+    let handle = site.stage.handle();
+    let (result, slot) = std::sync::mpsc::channel();
+    site.stage.at_the_end(move || result.send(elsewhere(|| handle.write("late"))).unwrap());
+    site.driver.reset(conn);
+    assert!(matches!(slot.recv().unwrap(), Err(WriteRefused::Io(_))));
+    site.finish(&[conn]);
+}
+
+#[test]
 fn a_writer_learns_that_the_connection_failed() {
     let mut site = Site::new();
     let conn = site.get("/park");

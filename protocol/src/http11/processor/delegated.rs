@@ -115,7 +115,10 @@ impl<A: Adapter> Http11Processor<A> {
                 break;
             }
             match self.decoder.decode(input, &mut self.piece, room) {
-                Ok(decoded) => socket.input.consume(decoded.consumed),
+                Ok(decoded) => {
+                    self.has_received = true;
+                    socket.input.consume(decoded.consumed);
+                }
                 Err(_) => {
                     failed = Some(Errno::EBADMSG);
                     break;

@@ -35,6 +35,8 @@ pub(crate) struct Http11Processor<A: Adapter> {
     pub(super) encoder: ResponseEncoder,
     pub(super) stage: Stage,
     pub(super) has_empty_lines: bool,
+    /// Whether bytes of the body came since its deadline was set.
+    pub(super) has_received: bool,
     /// Whether `on_complete` ran.
     pub(super) is_completed: bool,
     /// Whether a callback ended while a caller was inside the cell.
@@ -84,6 +86,7 @@ impl<A: Adapter> Http11Processor<A> {
             encoder: ResponseEncoder::default(),
             stage: Stage::Head,
             has_empty_lines: false,
+            has_received: false,
             is_completed: false,
             is_callback_unsettled: false,
             event_put_off: None,
@@ -191,6 +194,7 @@ impl<A: Adapter> Http11Processor<A> {
             encoder,
             stage,
             has_empty_lines,
+            has_received,
             is_completed,
             is_callback_unsettled,
             event_put_off,
@@ -215,6 +219,7 @@ impl<A: Adapter> Http11Processor<A> {
         *encoder = ResponseEncoder::default();
         *stage = Stage::Head;
         *has_empty_lines = false;
+        *has_received = false;
         *is_completed = false;
         *is_callback_unsettled = false;
         *event_put_off = None;

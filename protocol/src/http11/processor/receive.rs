@@ -3,7 +3,7 @@
 
 use ringcat_engine::{
     connection_handler::SocketState,
-    socket::{Failure, ReadDeadline},
+    socket::{Failure, ReadDeadline, Socket},
     timestamp::Timestamp,
 };
 
@@ -64,6 +64,8 @@ impl<A: Adapter> Http11Processor<A> {
             return true;
         }
         if turn.shared.turn_requests >= TURN_REQUESTS_MAX {
+            // Until the look comes, what arrives is kept only: one look is enough.
+            turn.cx.set_read_interest(turn.conn, false);
             turn.cx.post(Message::Look(turn.key));
             return true;
         }
@@ -224,6 +226,7 @@ impl<A: Adapter> Http11Processor<A> {
             }
             match self.decoder.decode(input, request.body.sink(), room) {
                 Ok(decoded) => {
+                    self.has_received = true;
                     socket.input.consume(decoded.consumed);
                     if decoded.consumed == 0 && !decoded.done {
                         break;
@@ -239,9 +242,13 @@ impl<A: Adapter> Http11Processor<A> {
         }
     }
 
-    pub(super) fn await_body(&self, turn: &mut Turn<'_, A>) {
+    /// Waits for more of the body. Only its bytes move the deadline, not what others do meanwhile.
+    pub(super) fn await_body(&mut self, turn: &mut Turn<'_, A>) {
         turn.cx.set_read_interest(turn.conn, true);
-        turn.cx.set_read_deadline(turn.conn, Some(ReadDeadline::Body));
+        let awaited = turn.cx.socket(turn.conn).and_then(Socket::awaited);
+        if std::mem::take(&mut self.has_received) || awaited != Some(ReadDeadline::Body) {
+            turn.cx.set_read_deadline(turn.conn, Some(ReadDeadline::Body));
+        }
     }
 
     /// Reads and drops the rest of a body, within bounds.
@@ -255,7 +262,10 @@ impl<A: Adapter> Http11Processor<A> {
                 break;
             }
             match self.decoder.decode(input, &mut dropped, usize::MAX) {
-                Ok(decoded) => socket.input.consume(decoded.consumed),
+                Ok(decoded) => {
+                    self.has_received = true;
+                    socket.input.consume(decoded.consumed);
+                }
                 Err(_) => is_broken = true,
             }
             self.swallowed_bytes += dropped.len() as u64;

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     adapter::Adapter,
     async_cell::{AsyncCell, Operation, Took},
-    async_state_machine::{Event, Outcome, transition},
+    async_state_machine::{Event, Flag, Outcome, transition},
     protocol_handler::Shared,
 };
 
@@ -103,12 +103,20 @@ impl<A: Adapter> Http11Processor<A> {
         self.is_read_due |= is_owed;
     }
 
+    /// Tells the request how its connection failed, and other threads that sending is over.
     pub(super) fn refresh_failure(&mut self, turn: &Turn<'_, A>) {
         let failure = match turn.cx.socket(turn.conn) {
             Some(socket) => socket.failure(),
             None => Some(Failure::System(Errno::ECONNRESET)),
         };
         self.exchange_mut().request.failure = failure;
+        let is_sending_over = match failure {
+            Some(Failure::System(_) | Failure::WriteTimeout | Failure::PeerClosed) => true,
+            Some(Failure::ReadTimeout(_)) | None => false,
+        };
+        if let Some(cell) = self.cell.as_ref().filter(|_| is_sending_over) {
+            cell.set_flag(Flag::IoError);
+        }
     }
 
     pub(super) fn dispatch(&mut self, turn: &mut Turn<'_, A>, event: SocketEvent) -> SocketState {
@@ -132,17 +140,22 @@ impl<A: Adapter> Http11Processor<A> {
     }
 
     /// Applies what other threads asked for; `false` if a caller holds the list right now, so
-    /// that this exchange has to wait for the look that was posted.
+    /// that this exchange has to wait for the look that was posted. When the rounds are over the
+    /// list is closed with it: what was called before still counts, what comes later is refused.
     pub(super) fn take_operations(&mut self, turn: &mut Turn<'_, A>) -> bool {
         let Some(cell) = self.cell.clone() else { return true };
-        match cell.take() {
-            Took::Contended => false,
-            Took::Taken { operations, .. } => {
-                self.apply_deferred(turn);
-                self.apply(turn, operations);
-                true
+        let taken = if self.is_async() {
+            match cell.take() {
+                Took::Contended => None,
+                Took::Taken { operations, .. } => Some(operations),
             }
-        }
+        } else {
+            cell.close()
+        };
+        let Some(operations) = taken else { return false };
+        self.apply_deferred(turn);
+        self.apply(turn, operations);
+        true
     }
 
     /// Applies what concerns more than the response and was met inside a call.
@@ -185,7 +198,8 @@ impl<A: Adapter> Http11Processor<A> {
                     return SocketState::Closed;
                 }
             };
-            // Whatever changes the word meanwhile, a flag too, leads here again: not so the listeners.
+            // Whatever changes the word meanwhile, a flag too, leads here again, but the
+            // listeners run once.
             if effects.on_complete && !std::mem::replace(&mut self.is_completed, true) {
                 self.with_call(turn, |adapter, call| (adapter.on_complete(call), ()));
             }
