@@ -158,7 +158,6 @@ fn a_failing_reader_hears_of_it_and_so_do_the_listeners() {
             assert_eq!(answer.status, 500, "{fails_at}");
         }
         client.expect_close();
-        server.get("/none");
         server.stop();
         for entry in
             [format!("reader.on_error({kind})"), format!("round.on_error({kind})"), "round.on_complete".to_owned()]

@@ -113,7 +113,8 @@ fn head_has_the_fields_of_get_and_no_content() {
     for target in ["/short", "/long"] {
         let mut get = client.get(target);
         let mut head = client.ask(&format!("HEAD {target}")).answer_to_head();
-        get.fields.retain(|(name, _)| name != "Date");
+        // How chunks would be framed is not said where there are none (RFC 9112, section 6.1).
+        get.fields.retain(|(name, _)| name != "Date" && name != "Transfer-Encoding");
         head.fields.retain(|(name, _)| name != "Date");
         assert_eq!((head.status, head.fields), (get.status, get.fields), "{target}");
     }

@@ -199,7 +199,7 @@ fn a_write_waits_for_a_client_that_does_not_read() {
     }
     assert!(seen < PIECE * COUNT / 4, "{seen} bytes were taken for a client that reads nothing");
     let answer = client.answer();
-    assert!(answer.is_whole && answer.body.len() == PIECE * COUNT);
+    assert_eq!((answer.is_whole, answer.body.len()), (true, PIECE * COUNT));
     let is_intact = answer
         .body
         .chunks(PIECE)

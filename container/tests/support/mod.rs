@@ -170,6 +170,8 @@ impl Client {
         let count = match self.stream.read(&mut piece) {
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            // A read with a timeout is not restarted by the kernel.
+            Err(error) if error.kind() == ErrorKind::Interrupted => return self.fill(),
             Err(error) => panic!("{error} after {:?}", self.received_text()),
         };
         self.received.extend_from_slice(&piece[..count]);

@@ -474,8 +474,7 @@ impl<A: Adapter> Http11Processor<A> {
                 return Some(self.refuse(shared, cx, at, error));
             }
         };
-        let keep_alive = framing.keep_alive && !cx.is_draining();
-        self.encoder = ResponseEncoder::new(version, is_head, keep_alive);
+        self.encoder = ResponseEncoder::new(version, is_head, framing.keep_alive);
         self.decoder = BodyDecoder::new(framing.body);
         self.is_ack_due = framing.expects_continue && framing.body != BodyLength::None;
         request.target = target;
@@ -1071,6 +1070,11 @@ impl<A: Adapter> Http11Processor<A> {
     }
 
     fn enter(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) {
+        // The last answer of a drain says so, also where its request came before the drain. One
+        // with requests behind it is not the last: they arrived and will be served.
+        if cx.is_draining() && !self.encoder.is_committed() && self.is_input_over(cx, at) {
+            self.encoder.keep_alive = false;
+        }
         cx.offer_tail(at.conn);
         let (out, errno) = match cx.socket_mut(at.conn) {
             Some(socket) => {
@@ -1083,9 +1087,6 @@ impl<A: Adapter> Http11Processor<A> {
             }
             None => (ringcat_engine::out_queue::OutQueue::default(), Some(Errno::EPIPE)),
         };
-        if cx.is_draining() && !self.encoder.is_committed() {
-            self.encoder.keep_alive = false;
-        }
         shared.hook.enter(
             cx.now(),
             CallState {
