@@ -34,6 +34,7 @@ pub(crate) fn set_error_state(
     fire: Fire,
 ) {
     let Some(cell) = request.cell() else { return };
+    request.take_in(response);
     if error.is_some() {
         request.note.error.clone_from(&error);
     }

@@ -106,6 +106,7 @@ impl ContainerTree {
         let result = Next::first(self, mapping).invoke(req, res);
         if let Err(error) = result {
             record_failure(req, res, "a valve of the engine", error);
+            report(req, res);
         }
     }
 

@@ -248,6 +248,8 @@ impl CoyoteAdapter {
 
     /// The dispatch step: the whole way again, to the target.
     fn dispatch_step(&self, request: &mut Request, response: &mut Response) {
+        // A listener of this very event may have asked for it.
+        request.take_in(response);
         if let Some(target) = request.note.dispatch_target.take() {
             request.enter_dispatch(*target);
         }

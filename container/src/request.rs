@@ -240,7 +240,11 @@ impl Request {
     /// [`ReadListener`], or as a blocking servlet, or is called when the content is complete.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         if let Hook::Worker { cell, .. } = &self.hook {
-            return cell.read_blocking(buffer, None).map_err(Error::from);
+            let count = cell.read_blocking(buffer, None)?;
+            if count == 0 && !buffer.is_empty() {
+                self.inner.body.finish();
+            }
+            return Ok(count);
         }
         match self.inner.body.read(buffer) {
             BodyRead::Bytes(count) => Ok(count),
@@ -397,6 +401,15 @@ impl Request {
         let has_content = self.inner.is_read_owed && self.inner.body.len_available() > 0;
         let is_at_end = self.inner.body.is_consumed() && !self.note.is_all_data_read_sent;
         self.inner.has_read_listener && (has_content || is_at_end)
+    }
+
+    /// Applies what was asked for so far, so that listeners of this very callback are known.
+    pub(crate) fn take_in(&mut self, response: &mut crate::response::Response) {
+        response.sync();
+        let Hook::Core(hook) = &self.hook else { return };
+        for operation in hook.take_deferred() {
+            self.apply(operation);
+        }
     }
 
     /// Applies an operation of another thread that concerns the request or its round.

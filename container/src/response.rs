@@ -28,6 +28,8 @@ pub struct Response {
     pub(crate) inner: Box<ProtocolResponse>,
     pub(crate) hook: Hook<ContainerOperation>,
     refused: Option<Error>,
+    /// Inside [`Response::apply`]: what came to the list meanwhile was called later.
+    is_applying: bool,
 }
 
 /// How long a worker waits for a client that does not read.
@@ -35,7 +37,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Response {
     pub(crate) fn new(inner: Box<ProtocolResponse>, hook: Hook<ContainerOperation>) -> Self {
-        Self { inner, hook, refused: None }
+        Self { inner, hook, refused: None, is_applying: false }
     }
 
     /// The status code.
@@ -277,6 +279,7 @@ impl Response {
 
     /// Applies an operation of another thread.
     pub(crate) fn apply(&mut self, operation: ContainerOperation) {
+        self.is_applying = true;
         let result = match operation {
             ContainerOperation::Write(bytes) => self.write_shared(bytes),
             ContainerOperation::Flush => self.flush(),
@@ -317,6 +320,7 @@ impl Response {
             // The caller was told where it could know; what only the core can see is logged.
             tracing::debug!("an operation on a response came too late: {error}");
         }
+        self.is_applying = false;
     }
 
     /// Whether an error report is due.
@@ -383,11 +387,20 @@ impl Response {
 
     /// Applies what other threads asked for before the next step of our own, so that the order of
     /// bytes is the order of calls.
-    fn sync(&mut self) {
+    pub(crate) fn sync(&mut self) {
+        if self.is_applying {
+            return;
+        }
         let Hook::Core(hook) = &self.hook else { return };
         let Some(cell) = hook.existing_cell() else { return };
-        // A caller that holds the list has not returned yet, so nothing of it comes before us.
-        let Took::Taken { operations, .. } = cell.take() else { return };
+        let operations = loop {
+            match cell.take() {
+                Took::Taken { operations, .. } => break operations,
+                // Calls that returned before ours lie in the list, so we cannot go on without it.
+                // Its holder is between two instructions, and never in application code.
+                Took::Contended => std::thread::yield_now(),
+            }
+        };
         if operations.is_empty() {
             return;
         }

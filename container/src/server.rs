@@ -202,6 +202,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Requests and tasks, at most, that wait for a thread of the worker pool; one more is 503 with
+    /// `Retry-After`. 10,000 by default.
+    #[must_use]
+    pub fn worker_queue(mut self, count: usize) -> Self {
+        self.workers.queue_max = count;
+        self
+    }
+
     /// Content of one request that is taken for a servlet that is called when it is complete, in
     /// bytes; more is 413. 2 MiB by default.
     #[must_use]

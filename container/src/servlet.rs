@@ -64,7 +64,7 @@ pub trait Servlet: Send + Sync + 'static {
 /// also makes `Allow` and answers OPTIONS.
 ///
 /// ```
-/// use ringcat::{Error, HttpServlet, Methods, Request, Response, Result};
+/// use ringcat::{HttpServlet, Methods, Request, Response, Result};
 ///
 /// struct Hello;
 /// impl HttpServlet for Hello {
@@ -72,7 +72,7 @@ pub trait Servlet: Send + Sync + 'static {
 ///         Methods::GET
 ///     }
 ///     fn do_get(&self, _req: &mut Request, res: &mut Response) -> Result<()> {
-///         res.set_content_type("text/plain")?;
+///         res.set_content_type("text/plain");
 ///         res.write("Hello, World!\n")
 ///     }
 /// }

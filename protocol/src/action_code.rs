@@ -95,6 +95,9 @@ pub trait ActionHook<O: Operation> {
     /// Leaves an operation that concerns more than the response for the end of the call.
     fn defer(&self, operation: O);
 
+    /// What was deferred in this call so far, in order; the caller applies it.
+    fn take_deferred(&self) -> Vec<O>;
+
     /// Our end's address.
     fn local_address(&self) -> Option<SocketAddr>;
 }

@@ -236,7 +236,8 @@ impl RequestBody {
         &mut self.bytes
     }
 
-    pub(crate) fn finish(&mut self) {
+    /// All content was received.
+    pub fn finish(&mut self) {
         self.is_finished = true;
     }
 

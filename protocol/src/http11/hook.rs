@@ -210,6 +210,11 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
         }
     }
 
+    fn take_deferred(&self) -> Vec<O> {
+        let mut call = self.call.borrow_mut();
+        call.as_mut().map(|call| std::mem::take(&mut call.deferred)).unwrap_or_default()
+    }
+
     fn local_address(&self) -> Option<SocketAddr> {
         let conn = self.call.borrow().as_ref().map(|call| call.conn)?;
         self.io.local_address(conn)

@@ -103,6 +103,12 @@ impl<A: Adapter> Http11Processor<A> {
     }
 
     pub(super) fn enter(&mut self, turn: &mut Turn<'_, A>) {
+        // The last answer of a drain says so, also where its request came before the drain. One
+        // with requests behind it is not the last: they arrived and will be served.
+        let is_last = turn.cx.is_draining() && self.is_input_over(turn);
+        if is_last && !self.encoder.is_committed() {
+            self.encoder.keep_alive = false;
+        }
         turn.cx.offer_tail(turn.conn);
         let (out, errno) = match turn.cx.socket_mut(turn.conn) {
             Some(socket) => {
@@ -115,9 +121,6 @@ impl<A: Adapter> Http11Processor<A> {
             }
             None => (OutQueue::default(), Some(Errno::EPIPE)),
         };
-        if turn.cx.is_draining() && !self.encoder.is_committed() {
-            self.encoder.keep_alive = false;
-        }
         turn.shared.hook.enter(
             turn.cx.now(),
             CallState {

@@ -133,8 +133,7 @@ impl<A: Adapter> Http11Processor<A> {
                 return Some(self.refuse(turn, error));
             }
         };
-        let keep_alive = framing.keep_alive && !turn.cx.is_draining();
-        self.encoder = ResponseEncoder::new(version, is_head, keep_alive);
+        self.encoder = ResponseEncoder::new(version, is_head, framing.keep_alive);
         self.decoder = BodyDecoder::new(framing.body);
         self.is_ack_due = framing.expects_continue && framing.body != BodyLength::None;
         request.target = target;

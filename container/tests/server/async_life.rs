@@ -1,0 +1,315 @@
+//! The life of an asynchronous request: completed in `service`, from a thread, by one of many;
+//! what comes too late; handles that outlive their request; a client that is half gone.
+
+use std::{
+    sync::mpsc::channel,
+    thread,
+    time::Duration,
+};
+
+use ringcat::{AsyncContext, Context, ErrorKind, Result};
+
+use crate::support::{
+    Journal, Noting, TestServer, blocking, handing_over, parking, take, wait_until,
+};
+
+#[track_caller]
+fn expect_illegal<T: std::fmt::Debug>(result: Result<T>) {
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::IllegalState);
+}
+
+#[test]
+fn a_request_may_complete_inside_service() {
+    let journal = Journal::default();
+    let seen = journal.clone();
+    let context = Context::new("").servlet(
+        "/",
+        parking(move |req, res| {
+            assert!(!req.is_async_started());
+            let context = req.start_async()?;
+            context.add_listener(Noting {
+                on_complete: |event| event.response()?.write(" and on_complete"),
+                ..Noting::new("round", &seen)
+            })?;
+            context.response().write("by the context, ")?;
+            res.write("by the response, ")?;
+            context.complete()?;
+            assert!(req.is_async_started(), "until service returns");
+            expect_illegal(context.complete());
+            expect_illegal(context.dispatch());
+            seen.note("service returns");
+            res.write("after complete()")
+        }),
+    );
+    let server = TestServer::start(context);
+    let mut client = server.client();
+    for _ in 0..3 {
+        let expected = "by the context, by the response, after complete() and on_complete";
+        let answer = client.get("/");
+        answer.expect(200, expected);
+        assert_eq!(answer.field("Content-Length"), Some(&*expected.len().to_string()));
+    }
+    assert_eq!(server.stop().parked, 0);
+    assert_eq!(journal.entries(), ["service returns", "round.on_complete"].repeat(3));
+}
+
+#[test]
+fn a_thread_completes_a_parked_request() {
+    let (servlet, contexts) = handing_over();
+    let context = Context::new("").servlet("/park", servlet).get("/fine", |_, res| res.write("fine"));
+    let server = TestServer::start(context);
+    let mut client = server.client();
+    client.ask("GET /park");
+    let context = take(&contexts);
+    server.await_parked(1);
+    // Parked, it takes no thread: its core serves others.
+    server.get("/fine").expect(200, "fine");
+    let request = context.request().unwrap();
+    assert_eq!((&*request.method(), &*request.target()), ("GET", "/park"));
+    assert_eq!(request.header("host").as_deref(), Some("localhost"));
+    context.response().set_status(202).unwrap();
+    context.response().set_header("X-Own", "1").unwrap();
+    context.response().write("from a thread").unwrap();
+    context.complete().unwrap();
+    let answer = client.answer();
+    answer.expect(202, "from a thread");
+    assert_eq!(answer.field("X-Own"), Some("1"));
+    client.get("/fine").expect(200, "fine");
+}
+
+#[test]
+fn writes_of_all_clones_come_in_call_order_and_before_the_end() {
+    let (servlet, contexts) = handing_over();
+    let server = TestServer::start(Context::new("").servlet("/", servlet));
+    for round in 0..50 {
+        let mut client = server.client();
+        client.ask("GET /");
+        let context = take(&contexts);
+        let (turn, turns) = channel::<AsyncContext>();
+        let other = thread::spawn(move || {
+            let context = turns.recv().unwrap();
+            context.response().write("second, ").unwrap();
+            if round % 2 == 0 {
+                context.response().flush().unwrap();
+            }
+            context.clone()
+        });
+        context.response().write("first, ").unwrap();
+        turn.send(context).unwrap();
+        let context = other.join().unwrap();
+        context.response().write("third").unwrap();
+        context.complete().unwrap();
+        client.answer().expect(200, "first, second, third");
+    }
+}
+
+#[test]
+fn of_many_that_complete_one_succeeds() {
+    let journal = Journal::default();
+    let seen = journal.clone();
+    let (sender, contexts) = channel();
+    let servlet = parking(move |req, _res| {
+        let context = req.start_async()?;
+        context.add_listener(Noting::new("round", &seen))?;
+        sender.send(context).unwrap();
+        Ok(())
+    });
+    let server = TestServer::start(Context::new("").servlet("/", servlet));
+    let mut client = server.client();
+    for _ in 0..50 {
+        client.ask("GET /");
+        let context = take(&contexts);
+        let threads = [0; 4].map(|_| {
+            let context = context.clone();
+            thread::spawn(move || context.complete())
+        });
+        let results = threads.map(|thread| thread.join().unwrap());
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
+        for error in results.into_iter().filter_map(Result::err) {
+            assert_eq!(error.kind(), ErrorKind::IllegalState);
+        }
+        client.answer().expect(200, "");
+    }
+    server.stop();
+    assert_eq!(journal.entries(), ["round.on_complete"; 50]);
+}
+
+#[test]
+fn a_handle_that_is_kept_never_reaches_the_next_request() {
+    let (servlet, contexts) = handing_over();
+    let server = TestServer::start(Context::new("").servlet("/", servlet));
+    let mut client = server.client();
+    let mut kept: Vec<AsyncContext> = Vec::new();
+    for round in 0..20 {
+        client.ask("GET /");
+        let context = take(&contexts);
+        for old in &kept {
+            expect_illegal(old.complete());
+            expect_illegal(old.dispatch());
+            expect_illegal(old.dispatch_to("/"));
+            expect_illegal(old.response().write("stray"));
+            expect_illegal(old.response().try_write("stray"));
+            expect_illegal(old.response().flush());
+            expect_illegal(old.response().set_header("X-Stray", "1"));
+            expect_illegal(old.response().send_error(500, None));
+            expect_illegal(old.set_timeout(Duration::from_millis(1)));
+            expect_illegal(old.add_listener(Noting::new("stray", &Journal::default())));
+            expect_illegal(old.start(|| ()));
+            expect_illegal(old.request());
+        }
+        let text = format!("answer {round}");
+        context.response().write(&*text).unwrap();
+        context.complete().unwrap();
+        let answer = client.answer();
+        answer.expect(200, &text);
+        assert_eq!(answer.field("X-Stray"), None);
+        kept.push(context);
+    }
+}
+
+#[test]
+fn a_second_start_async_in_one_pass_is_illegal() {
+    let context = Context::new("").servlet(
+        "/",
+        parking(|req, res| {
+            expect_illegal(req.async_context());
+            let context = req.start_async()?;
+            expect_illegal(req.start_async());
+            assert!(req.async_context().is_ok());
+            context.complete()?;
+            expect_illegal(req.start_async());
+            res.write("fine")
+        }),
+    );
+    TestServer::start(context).get("/").expect(200, "fine");
+}
+
+#[test]
+fn listeners_hear_in_the_order_they_were_added() {
+    let journal = Journal::default();
+    let seen = journal.clone();
+    let (sender, contexts) = channel();
+    let servlet = parking(move |req, _res| {
+        let context = req.start_async()?;
+        let failing: crate::support::Reaction = |_event| panic!("a listener panics");
+        context.add_listener(Noting { on_complete: failing, ..Noting::new("1", &seen) })?;
+        context.add_listener(Noting {
+            on_complete: |event| {
+                expect_illegal(event.context().complete());
+                expect_illegal(event.context().dispatch());
+                let result = event.request().start_async();
+                expect_illegal(result);
+                Ok(())
+            },
+            ..Noting::new("2", &seen)
+        })?;
+        sender.send(context).unwrap();
+        Ok(())
+    });
+    let server = TestServer::start(Context::new("").servlet("/", servlet));
+    let mut client = server.client();
+    client.ask("GET /");
+    let context = take(&contexts);
+    server.await_parked(1);
+    context.add_listener(Noting::new("3", &journal)).unwrap();
+    context.complete().unwrap();
+    client.answer().expect(200, "");
+    server.stop();
+    assert_eq!(journal.entries(), ["1.on_complete", "2.on_complete", "3.on_complete"]);
+}
+
+#[test]
+fn a_half_closed_client_gets_its_answer() {
+    let (servlet, contexts) = handing_over();
+    let server = TestServer::start(Context::new("").servlet("/", servlet));
+    let mut client = server.client();
+    client.ask("GET /");
+    let context = take(&contexts);
+    server.await_parked(1);
+    assert!(!context.peer_closed());
+    client.shutdown_write();
+    wait_until("the end of the stream is noticed", || context.peer_closed());
+    context.response().write("still here").unwrap();
+    context.complete().unwrap();
+    client.answer().expect(200, "still here");
+    client.expect_close();
+    assert_eq!(server.stop().aborted, 0);
+}
+
+#[test]
+fn a_task_of_the_context_runs_on_the_pool() {
+    let context = Context::new("").servlet(
+        "/",
+        parking(|req, _res| {
+            let context = req.start_async()?;
+            let handle = context.clone();
+            context.start(move || {
+                let name = thread::current().name().unwrap_or("unnamed").to_owned();
+                handle.response().write(name).unwrap();
+                handle.complete().unwrap();
+            })
+        }),
+    );
+    let server = TestServer::start(context);
+    let text = server.get("/").text();
+    assert!(text.starts_with("http-worker-"), "{text}");
+}
+
+#[test]
+fn send_error_from_a_thread_is_reported_at_the_end() {
+    let (servlet, contexts) = handing_over();
+    let server = TestServer::start(Context::new("").servlet("/", servlet));
+    let mut client = server.client();
+    client.ask("GET /");
+    let context = take(&contexts);
+    context.response().write("gone").unwrap();
+    context.response().send_error(409, Some("a thread says no")).unwrap();
+    context.complete().unwrap();
+    let answer = client.answer();
+    answer.expect_report(409);
+    assert!(answer.text().contains("a thread says no"), "{}", answer.text());
+}
+
+#[test]
+fn changes_after_a_foreign_commit_are_illegal() {
+    let (servlet, contexts) = handing_over();
+    let server = TestServer::start(Context::new("").servlet("/", servlet));
+    let mut client = server.client();
+    client.ask("GET /");
+    let context = take(&contexts);
+    let response = context.response();
+    let split = response.set_header("X-Own", "a\r\nb").unwrap_err();
+    assert_eq!(split.kind(), ErrorKind::IllegalArgument);
+    response.write("begun").unwrap();
+    response.flush().unwrap();
+    client.receive_until("begun");
+    assert!(response.is_committed());
+    expect_illegal(response.set_status(404));
+    expect_illegal(response.set_header("X-Late", "1"));
+    expect_illegal(response.reset());
+    expect_illegal(response.send_error(500, None));
+    context.complete().unwrap();
+    client.receive_until("\r\n0\r\n\r\n");
+}
+
+#[test]
+fn a_blocking_servlet_may_start_async_too() {
+    let (sender, contexts) = channel();
+    let servlet = blocking(move |req, res| {
+        let context = req.start_async()?;
+        res.write("by the worker, ")?;
+        sender.send(context).unwrap();
+        Ok(())
+    });
+    let server = TestServer::start(Context::new("").servlet("/", servlet));
+    let mut client = server.client();
+    for _ in 0..20 {
+        client.ask("GET /");
+        let context = take(&contexts);
+        context.response().write("by the test").unwrap();
+        context.complete().unwrap();
+        let text = client.answer().text();
+        // The two threads write at the same time; what each wrote is whole.
+        assert!(text.contains("by the worker, ") && text.contains("by the test"), "{text}");
+    }
+}

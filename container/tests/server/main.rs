@@ -1,0 +1,25 @@
+//! The whole server over real sockets: each module is one idea, each test has a server of its own.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests fail by panics, and their clients and workers are threads with clocks"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod async_errors;
+mod async_life;
+mod async_timeouts;
+mod bodies;
+mod dispatches;
+mod drain;
+mod errors;
+mod filters;
+mod foreign_writes;
+mod mapping;
+mod pipelining;
+mod read_listeners;
+mod responses;
+mod servlets;
+mod workers;
