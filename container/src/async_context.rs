@@ -311,9 +311,6 @@ impl AsyncResponse {
     }
 
     fn change(&self, operation: ContainerOperation) -> Result<()> {
-        if self.is_committed() {
-            return Err(Error::illegal_state("the response is committed"));
-        }
         self.push(operation, Look::Never)
     }
 

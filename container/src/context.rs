@@ -28,6 +28,7 @@ pub(crate) struct ServletDeclaration {
     pub(crate) name: String,
     pub(crate) patterns: Vec<String>,
     pub(crate) servlet: Box<dyn Servlet>,
+    pub(crate) valves: Vec<Box<dyn Valve>>,
 }
 
 pub(crate) struct FilterDeclaration {
@@ -133,6 +134,17 @@ impl Context {
         self
     }
 
+    /// Adds a valve to the pipeline of the servlet declared last, innermost of all.
+    ///
+    /// # Panics
+    /// No servlet is declared yet.
+    #[must_use]
+    pub fn servlet_valve(mut self, valve: impl Valve) -> Self {
+        let servlet = self.servlets.last_mut().expect("servlet_valve follows a servlet");
+        servlet.valves.push(Box::new(valve));
+        self
+    }
+
     /// Adds a valve to the context's pipeline.
     #[must_use]
     pub fn valve(mut self, valve: impl Valve) -> Self {
@@ -142,7 +154,7 @@ impl Context {
 
     fn declare(mut self, name: String, patterns: &[&str], servlet: Box<dyn Servlet>) -> Self {
         let patterns = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
-        self.servlets.push(ServletDeclaration { name, patterns, servlet });
+        self.servlets.push(ServletDeclaration { name, patterns, servlet, valves: Vec::new() });
         self
     }
 }

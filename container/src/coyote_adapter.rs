@@ -1,12 +1,9 @@
 //! Between the protocol and the containers: maps a request, runs it through the pipelines, and
 //! carries an asynchronous one through its events. One a core. Stands for `CoyoteAdapter`.
 
-use ringcat_engine::{
-    current::Current,
-    sync::Arc,
-    timestamp::Clock,
-    worker_pool::Job,
-};
+use std::cell::RefCell;
+
+use ringcat_engine::{current::Current, sync::Arc, timestamp::Clock, worker_pool::Job};
 use ringcat_protocol::{
     SocketEvent,
     action_code::Hook,
@@ -36,7 +33,9 @@ use crate::{
 pub(crate) struct CoyoteAdapter {
     tree: Arc<ContainerTree>,
     clock: Clock,
-    access_log: Option<std::cell::RefCell<CoreAccessLog>>,
+    access_log: Option<RefCell<CoreAccessLog>>,
+    /// A path in the making; kept for its memory.
+    decoded: RefCell<Vec<u8>>,
 }
 
 impl CoyoteAdapter {
@@ -45,7 +44,8 @@ impl CoyoteAdapter {
         clock: Clock,
         access_log: Option<CoreAccessLog>,
     ) -> Self {
-        Self { tree, clock, access_log: access_log.map(std::cell::RefCell::new) }
+        let access_log = access_log.map(RefCell::new);
+        Self { tree, clock, access_log, decoded: RefCell::default() }
     }
 
     /// Decodes, normalises and maps the target; `None` if the request can go to its servlet.
@@ -61,18 +61,21 @@ impl CoyoteAdapter {
             TargetForm::Authority => return refuse(501),
         }
         let note = &mut *request.note;
-        note.decoded.clear();
+        let mut path = self.decoded.borrow_mut();
+        path.clear();
         let policy = &self.tree.uri_policy;
-        let decoded = uri::decode_path(request.inner.raw_path(), policy, &mut note.decoded)
-            .and_then(|()| match request.inner.raw_query() {
-                Some(query) => uri::check_query(query, policy),
-                None => Ok(()),
+        let decoded =
+            uri::decode_path(request.inner.raw_path(), policy, &mut path).and_then(|()| {
+                match request.inner.raw_query() {
+                    Some(query) => uri::check_query(query, policy),
+                    None => Ok(()),
+                }
             });
         if let Err(error) = decoded {
             return refuse(error.status);
         }
         note.path.clear();
-        match std::str::from_utf8(&note.decoded) {
+        match std::str::from_utf8(&path) {
             Ok(path) => note.path.push_str(path),
             Err(_) => return refuse(400),
         }
@@ -209,9 +212,7 @@ impl CoyoteAdapter {
             Some(error) => Some(Arc::new(error)),
             None => request.note.error.clone(),
         };
-        if is_connection_lost
-            && let Some(mut listener) = request.note.read_listener.take()
-        {
+        if is_connection_lost && let Some(mut listener) = request.note.read_listener.take() {
             if let Some(error) = &error {
                 guard_quiet("on_error of a read listener", || listener.on_error(request, error));
             }
@@ -248,7 +249,7 @@ impl CoyoteAdapter {
     /// The dispatch step: the whole way again, to the target.
     fn dispatch_step(&self, request: &mut Request, response: &mut Response) {
         if let Some(target) = request.note.dispatch_target.take() {
-            request.enter_dispatch(target);
+            request.enter_dispatch(*target);
         }
         if response.is_error_report_due() {
             // A response that is in error goes to its report; the dispatch is dropped.
@@ -272,9 +273,8 @@ impl CoyoteAdapter {
 /// `on_complete` of all listeners, once: whoever was told is forgotten.
 fn tell_complete(request: &mut Request, response: &mut Response) {
     response.inner.is_suspended = false;
-    request.fire(Some(response), None, "on_complete", |listener, event| {
-        listener.on_complete(event)
-    });
+    request
+        .fire(Some(response), None, "on_complete", |listener, event| listener.on_complete(event));
     guard_drop("dropping listeners", std::mem::take(&mut request.note.listeners));
 }
 
@@ -287,7 +287,8 @@ impl Adapter for CoyoteAdapter {
         if request.note.tree.is_none() {
             request.note.tree = Some(Arc::clone(&self.tree));
         }
-        request.note.refusal = self.map(&mut request).or_else(|| self.check_valves(&request));
+        let refusal = self.map(&mut request).or_else(|| self.check_valves(&request));
+        request.note.refusal = refusal.map(Box::new);
         let wrapper = request.note.mapping.and_then(|mapping| self.tree.wrapper(mapping));
         let plan = match wrapper {
             Some(wrapper) if request.note.refusal.is_none() => match wrapper.mode {
@@ -365,7 +366,7 @@ impl Adapter for CoyoteAdapter {
             let taken = job_parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
             let Some((inner, note, resume)) = taken else { return };
             let hook = Hook::Worker { cell, clock };
-            let mut request = Request { inner, note, hook: hook.clone(), name };
+            let mut request = Request { inner, note, hook: hook.clone() };
             let mut response = Response::new(shadow, hook);
             let current = Current { exchange: Some(name), ..Current::get() };
             current.scope(|| {
@@ -381,7 +382,7 @@ impl Adapter for CoyoteAdapter {
         }
         let taken = parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let (inner, note, _resume) = taken.expect("a refused job did not run");
-        let mut request = Request { inner, note, hook: hook.clone(), name };
+        let mut request = Request { inner, note, hook: hook.clone() };
         let mut response = Response::new(response, hook);
         tracing::warn!("the worker pool takes no more requests: 503");
         response.inner.status = 503;
@@ -408,7 +409,11 @@ impl Adapter for CoyoteAdapter {
         close(request, response)
     }
 
-    fn apply(&self, call: Call<Self>, operations: Vec<ContainerOperation>) -> Exchange<RequestNote> {
+    fn apply(
+        &self,
+        call: Call<Self>,
+        operations: Vec<ContainerOperation>,
+    ) -> Exchange<RequestNote> {
         let (mut request, mut response) = open(call);
         for operation in operations {
             if operation.is_of_response() {
@@ -481,9 +486,9 @@ impl Adapter for CoyoteAdapter {
 
 /// Wraps an exchange for the length of a call.
 fn open(call: Call<CoyoteAdapter>) -> (Request, Response) {
-    let Call { exchange, hook, name } = call;
+    let Call { exchange, hook, .. } = call;
     let Exchange { request, response, note } = exchange;
-    let request = Request { inner: request, note, hook: hook.clone(), name };
+    let request = Request { inner: request, note, hook: hook.clone() };
     (request, Response::new(response, hook))
 }
 
@@ -495,7 +500,8 @@ fn close(request: Request, response: Response) -> Exchange<RequestNote> {
 /// Answers a request that no context takes.
 fn answer_unmapped(request: &mut Request, response: &mut Response) {
     let refusal = request.note.refusal.take();
-    let refusal = refusal.unwrap_or(Refusal { status: 404, allow: None, location: None });
+    let not_found = Refusal { status: 404, allow: None, location: None };
+    let refusal = refusal.map_or(not_found, |refusal| *refusal);
     response.inner.status = refusal.status;
     if let Some(allow) = refusal.allow
         && let Err(error) = response.set_header("Allow", allow)

@@ -16,12 +16,7 @@ pub trait Filter: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Servlet::service`](crate::servlet::Servlet::service).
-    fn filter(
-        &self,
-        req: &mut Request,
-        res: &mut Response,
-        chain: FilterChain<'_>,
-    ) -> Result<()>;
+    fn filter(&self, req: &mut Request, res: &mut Response, chain: FilterChain<'_>) -> Result<()>;
 
     /// Whether a servlet behind this filter may start async (Servlet section 2.3.3.3).
     fn async_supported(&self) -> bool {

@@ -51,8 +51,8 @@
 #![forbid(unsafe_code)]
 
 pub mod access_log;
-mod async_error;
 pub mod async_context;
+mod async_error;
 pub mod async_listener;
 pub mod container;
 pub mod context;

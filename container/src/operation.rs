@@ -68,6 +68,26 @@ impl Operation for ContainerOperation {
             | Self::TaskFailed(_) => 0,
         }
     }
+
+    /// What only an uncommitted response takes is refused under the lock that the commit needs.
+    fn changes_head(&self) -> bool {
+        matches!(
+            self,
+            Self::Status(_)
+                | Self::SetHeader(..)
+                | Self::AddHeader(..)
+                | Self::RemoveHeader(_)
+                | Self::ContentLength(_)
+                | Self::Reset
+                | Self::ResetBuffer
+                | Self::BufferSize(_)
+                | Self::SendError(..)
+        )
+    }
+
+    fn commits(&self) -> bool {
+        matches!(self, Self::Flush)
+    }
 }
 
 impl ContainerOperation {
@@ -77,7 +97,7 @@ impl ContainerOperation {
             self,
             Self::AddListener(_)
                 | Self::SetReadListener(_)
-                    | Self::Dispatch(_)
+                | Self::Dispatch(_)
                 | Self::TaskFailed(_)
         )
     }

@@ -4,7 +4,7 @@
 
 use std::{any::Any, borrow::Cow, collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use ringcat_engine::{current::ExchangeName, sync::Arc};
+use ringcat_engine::sync::Arc;
 use ringcat_protocol::{
     action_code::Hook,
     async_cell::{AsyncCell, Look},
@@ -17,7 +17,7 @@ use crate::{
     async_context::{AsyncContext, AsyncParts, call_error},
     async_listener::{AsyncEvent, AsyncListener, ReadListener},
     container::ContainerTree,
-    dispatch::DispatcherType,
+    dispatch::{DispatchTarget, DispatcherType},
     error::{Error, Result},
     guard::{guard, guard_drop},
     mapper::Mapping,
@@ -34,7 +34,6 @@ pub struct Request {
     pub(crate) inner: Box<ProtocolRequest>,
     pub(crate) note: Box<RequestNote>,
     pub(crate) hook: Hook<ContainerOperation>,
-    pub(crate) name: ExchangeName,
 }
 
 /// The container's part of an exchange; recycled with it.
@@ -45,21 +44,20 @@ pub struct RequestNote {
     /// The decoded path that `mapping` cuts.
     pub(crate) path: String,
     /// Where an asynchronous dispatch sent the request, if one did.
-    pub(crate) dispatched: Option<Dispatched>,
+    pub(crate) dispatched: Option<Box<Dispatched>>,
     pub(crate) dispatcher: DispatcherType,
     pub(crate) lacks_async_support: bool,
-    pub(crate) refusal: Option<Refusal>,
+    pub(crate) refusal: Option<Box<Refusal>>,
     pub(crate) error: Option<Arc<Error>>,
     pub(crate) attributes: BTreeMap<String, Attribute>,
     pub(crate) parameters: Option<Vec<(String, String)>>,
     pub(crate) context: Option<AsyncContext>,
     pub(crate) listeners: Vec<Box<dyn AsyncListener>>,
     pub(crate) is_error_told: bool,
-    pub(crate) dispatch_target: Option<crate::dispatch::DispatchTarget>,
+    pub(crate) dispatch_target: Option<Box<DispatchTarget>>,
     pub(crate) read_listener: Option<Box<dyn ReadListener>>,
     pub(crate) is_all_data_read_sent: bool,
     pub(crate) filters: Vec<usize>,
-    pub(crate) decoded: Vec<u8>,
 }
 
 impl RequestNote {
@@ -84,7 +82,6 @@ impl RequestNote {
             read_listener,
             is_all_data_read_sent,
             filters,
-            decoded,
         } = self;
         *mapping = None;
         path.clear();
@@ -98,7 +95,6 @@ impl RequestNote {
         *parameters = None;
         *context = None;
         filters.clear();
-        decoded.clear();
         if let Some(error) = error.take() {
             guard_drop("dropping an error", error);
         }
@@ -157,18 +153,16 @@ impl Request {
 
     /// The query string, undecoded.
     pub fn query_string(&self) -> Option<Cow<'_, str>> {
-        if let Some(Dispatched { query: Some(query), .. }) = &self.note.dispatched {
-            return Some(Cow::Borrowed(query));
+        match self.dispatched_query() {
+            Some(query) => Some(Cow::Borrowed(query)),
+            None => self.inner.raw_query().map(latin1),
         }
-        self.inner.raw_query().map(latin1)
     }
 
     /// The context path, decoded; empty for the root context.
     pub fn context_path(&self) -> &str {
         match (&self.note.dispatched, self.note.mapping) {
-            (Some(dispatched), _) => {
-                &dispatched.request_uri[..dispatched.context_path_len]
-            }
+            (Some(dispatched), _) => &dispatched.request_uri[..dispatched.context_path_len],
             (None, Some(mapping)) => mapping.context_path(&self.note.path),
             (None, None) => "",
         }
@@ -410,7 +404,9 @@ impl Request {
         match operation {
             ContainerOperation::AddListener(listener) => self.note.listeners.push(listener),
             ContainerOperation::SetReadListener(listener) => self.install_read_listener(listener),
-            ContainerOperation::Dispatch(target) => self.note.dispatch_target = Some(target),
+            ContainerOperation::Dispatch(target) => {
+                self.note.dispatch_target = Some(Box::new(target));
+            }
             ContainerOperation::TaskFailed(error) => {
                 self.note.error = Some(Arc::new(error));
             }
@@ -431,26 +427,24 @@ impl Request {
     }
 
     /// Becomes the request that an asynchronous dispatch makes of it (Servlet section 9.7).
-    pub(crate) fn enter_dispatch(&mut self, target: crate::dispatch::DispatchTarget) {
+    pub(crate) fn enter_dispatch(&mut self, target: DispatchTarget) {
         let Some(mapping) = self.note.mapping else { return };
         if self.note.dispatched.is_none() {
             self.set_original_attributes(mapping);
         }
         let note = &mut *self.note;
-        let original = match note.dispatched.take() {
-            Some(Dispatched { original_path, original_mapping, .. }) => {
-                (original_path, original_mapping)
-            }
+        let (original_path, original_mapping) = match note.dispatched.take() {
+            Some(before) => (before.original_path, before.original_mapping),
             None => (note.path.clone(), mapping),
         };
         let context_path_len = target.request_uri.len() - target.raw_path_len;
-        note.dispatched = Some(Dispatched {
+        note.dispatched = Some(Box::new(Dispatched {
             request_uri: target.request_uri,
             query: target.query,
             context_path_len,
-            original_path: original.0,
-            original_mapping: original.1,
-        });
+            original_path,
+            original_mapping,
+        }));
         note.path = target.path;
         note.mapping = Some(target.mapping);
         note.dispatcher = DispatcherType::Async;
@@ -517,8 +511,7 @@ impl Request {
     fn tell_previous_listeners(&mut self, context: &AsyncContext) {
         let mut previous = std::mem::take(&mut self.note.listeners);
         for listener in &mut previous {
-            let mut event =
-                AsyncEvent { context, request: self, response: None, error: None };
+            let mut event = AsyncEvent { context, request: self, response: None, error: None };
             if let Err(error) = guard(|| listener.on_start_async(&mut event)) {
                 tracing::error!("on_start_async of a listener failed: {error}");
             }
@@ -554,10 +547,7 @@ impl Request {
         ))
     }
 
-    fn state_is(
-        &self,
-        ask: fn(ringcat_protocol::async_state_machine::AsyncState) -> bool,
-    ) -> bool {
+    fn state_is(&self, ask: fn(ringcat_protocol::async_state_machine::AsyncState) -> bool) -> bool {
         self.cell().is_some_and(|cell| ask(cell.word().state()))
     }
 
@@ -574,9 +564,14 @@ impl Request {
         )
     }
 
+    /// The query string that a dispatch brought.
+    fn dispatched_query(&self) -> Option<&str> {
+        self.note.dispatched.as_ref().and_then(|dispatched| dispatched.query.as_deref())
+    }
+
     fn parse_parameters(&mut self) -> Result<Vec<(String, String)>> {
         let mut parameters = Vec::new();
-        if let Some(Dispatched { query: Some(query), .. }) = &self.note.dispatched {
+        if let Some(query) = self.dispatched_query() {
             parameters.append(&mut uri::parse_query(query.as_bytes())?);
         }
         if let Some(query) = self.inner.raw_query() {

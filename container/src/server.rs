@@ -4,14 +4,14 @@
 use std::{
     fmt,
     net::{SocketAddr, ToSocketAddrs},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use ringcat_engine::{
     engine::{Engine, EngineOptions},
     signals::Signals,
     sync::Arc,
-    timestamp::Clock,
+    timestamp::{Clock, Timestamp},
     worker_pool::{Pool, WorkerPool, WorkerPoolOptions},
 };
 use ringcat_protocol::{
@@ -275,7 +275,7 @@ impl ServerBuilder {
             counters,
             drain_timeout: self.drain_timeout,
             access_log,
-            started: Clock::system(),
+            clock: Clock::system(),
         })
     }
 
@@ -300,7 +300,7 @@ pub struct RunningServer {
     counters: Arc<std::sync::Mutex<Vec<Arc<RequestCounters>>>>,
     drain_timeout: Duration,
     access_log: Option<Arc<AccessLog>>,
-    started: Clock,
+    clock: Clock,
 }
 
 impl RunningServer {
@@ -363,14 +363,14 @@ impl RunningServer {
     /// Drains: accepts no more, serves what has arrived, waits for parked requests up to the drain
     /// timeout, then times them out through their listeners; destroys the servlets.
     pub fn stop(self) -> ServerReport {
-        let begun = Instant::now();
+        let begun = self.clock.now();
         self.engine.drain();
         if !self.engine.wait(Some(self.drain_timeout)) {
             self.engine.end_drain();
             self.engine.wait(Some(Duration::from_secs(10)));
         }
         let report = self.report();
-        let Self { engine, tree, pool, access_log, .. } = self;
+        let Self { engine, tree, pool, access_log, clock, .. } = self;
         engine.join();
         if !pool.shutdown(Duration::from_secs(5)) {
             tracing::warn!("worker threads are still busy; they are left behind");
@@ -379,13 +379,13 @@ impl RunningServer {
             guard_quiet("destroy of a servlet", || wrapper.servlet.destroy());
         }
         drop(access_log);
-        tracing::info!("drained in {:?}", begun.elapsed());
+        tracing::info!("drained in {:?}", clock.now().saturating_since(begun));
         report
     }
 
     /// How long the server has been up.
     pub fn uptime(&self) -> Duration {
-        self.started.now().saturating_since(ringcat_engine::timestamp::Timestamp::ZERO)
+        self.clock.now().saturating_since(Timestamp::ZERO)
     }
 }
 
@@ -480,7 +480,7 @@ fn build_context(
             name: declaration.name,
             is_async_supported: declaration.servlet.is_async_supported(),
             mode: declaration.servlet.mode(),
-            valves: Vec::new(),
+            valves: declaration.valves,
             servlet: declaration.servlet,
         });
     }

@@ -155,7 +155,7 @@ pub trait HttpServlet: Send + Sync + 'static {
     /// # Errors
     /// As [`Servlet::service`].
     fn do_options(&self, _req: &mut Request, res: &mut Response) -> Result<()> {
-        res.set_header("Allow", &self.methods().allow_header())
+        res.set_header("Allow", self.methods().allow_header())
     }
 
     /// Answers TRACE, where the connector lets it through.
@@ -216,7 +216,7 @@ where
 {
     fn service(&self, req: &mut Request, res: &mut Response) -> Result<()> {
         if req.method_kind() == Method::Options && !self.methods.contains(Methods::OPTIONS) {
-            return res.set_header("Allow", &self.methods.allow_header());
+            return res.set_header("Allow", self.methods.allow_header());
         }
         (self.service)(req, res)
     }

@@ -65,6 +65,7 @@ pub enum Event {
         buffer: Vec<u8>,
     },
     /// A connection left this core by [`Command::Handoff`]; post the stream to the other core.
+    /// Ends the connection's name in place of `Closed`.
     Detached(ConnKey, Stream),
     /// The connection is closed and its key dead. The last event of a connection.
     Closed(ConnKey),

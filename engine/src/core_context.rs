@@ -116,6 +116,11 @@ impl<M: Send> CoreContext<M> {
         self.now
     }
 
+    /// Takes the time of the turn over, unless a slow callback made a later one known.
+    pub(crate) fn advance_to(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+    }
+
     /// The backend, for what cannot wait until the turn ends.
     pub fn io(&self) -> &Rc<dyn Io> {
         &self.io
@@ -259,13 +264,29 @@ impl<M: Send> CoreContext<M> {
         self.finish_close(conn);
     }
 
-    /// Sends what is queued, unless a send is under way.
+    /// Sends what is queued, unless a send is under way: with the next enter, so that the answers
+    /// of a whole batch leave together; or at once, if the turn has taken so long already that
+    /// others of the batch would keep this answer back.
     pub fn flush(&mut self, conn: ConnKey) {
-        let write_deadline = self.now + self.timeouts.write;
+        let io = Rc::clone(&self.io);
         let Some(socket) = self.socket_mut(conn) else { return };
         if matches!(socket.phase, Phase::Closing | Phase::Lingering { .. }) || !socket.can_send() {
             return;
         }
+        if socket.out.is_in_flight() || socket.out.is_empty() {
+            return;
+        }
+        let now = io.now();
+        if now.saturating_since(self.now) > BATCH_DELAY_MAX {
+            self.now = now;
+            let Some(socket) = self.socket_mut(conn) else { return };
+            if let Err(errno) = socket.out.send_now(&*io, conn) {
+                // What is left goes to the ring, whose completion reports the failure in order.
+                tracing::debug!("{conn:?}: {errno:?}");
+            }
+        }
+        let write_deadline = self.now + self.timeouts.write;
+        let Some(socket) = self.socket_mut(conn) else { return };
         if let Some(chunks) = socket.out.take_send() {
             socket.write_deadline = Some(write_deadline);
             self.commands.push(Command::Send(conn, chunks));
@@ -327,6 +348,9 @@ impl Socket {
     }
 }
 
+/// How long an answer may wait for the rest of its batch.
+const BATCH_DELAY_MAX: Duration = Duration::from_millis(1);
+
 /// What a core is given at start: its number and its door.
 pub struct CoreSeat<M: Send> {
     /// The core's number.
@@ -339,10 +363,6 @@ pub struct CoreSeat<M: Send> {
 
 impl<M: Send> Clone for CoreSeat<M> {
     fn clone(&self) -> Self {
-        Self {
-            id: self.id,
-            inbox: Arc::clone(&self.inbox),
-            counters: Arc::clone(&self.counters),
-        }
+        Self { id: self.id, inbox: Arc::clone(&self.inbox), counters: Arc::clone(&self.counters) }
     }
 }

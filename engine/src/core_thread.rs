@@ -55,6 +55,16 @@ impl<H: ConnectionHandler> Core<H> {
         &self.handler
     }
 
+    /// Connections that are not closed yet.
+    pub fn socket_count(&self) -> usize {
+        self.cx.socket_count
+    }
+
+    /// Deadlines that are set.
+    pub fn timer_count(&self) -> usize {
+        self.cx.wheel.len()
+    }
+
     fn on_event(&mut self, event: Event) {
         match event {
             Event::Accepted { conn, listener, peer } => self.accepted(conn, listener, peer),
@@ -307,23 +317,31 @@ impl<H: ConnectionHandler> Core<H> {
         }
     }
 
+    /// Ends the loop. What still belongs to connections is released before the ring goes, so that
+    /// no other thread waits for it.
     fn stop(&mut self) {
-        if !std::mem::replace(&mut self.is_stopping, true) {
-            self.cx.commands.push(Command::Stop);
+        if std::mem::replace(&mut self.is_stopping, true) {
+            return;
         }
+        let sockets = self.cx.sockets.iter_mut().flatten();
+        let left: Vec<u64> = sockets.filter_map(|socket| socket.attachment.take()).collect();
+        for attachment in left {
+            self.handler.on_closed(&mut self.cx, attachment);
+        }
+        self.cx.commands.push(Command::Stop);
     }
 }
 
 impl<H: ConnectionHandler> CoreHandler for Core<H> {
     fn on(&mut self, now: Timestamp, event: Event, commands: &mut Commands) {
-        self.cx.now = now;
+        self.cx.advance_to(now);
         std::mem::swap(&mut self.cx.commands, commands);
         self.on_event(event);
         std::mem::swap(&mut self.cx.commands, commands);
     }
 
     fn run_ready(&mut self, now: Timestamp, commands: &mut Commands) -> bool {
-        self.cx.now = now;
+        self.cx.advance_to(now);
         std::mem::swap(&mut self.cx.commands, commands);
         for _ in 0..INBOX_BURST {
             let next = match &mut self.pending {

@@ -140,7 +140,7 @@ impl<M: Send + 'static> Engine<M> {
                 cpu: *cpu,
                 listeners,
                 wake,
-                capabilities: capabilities.clone(),
+                capabilities,
                 options: options.clone(),
                 ready: ready.clone(),
             };
@@ -245,10 +245,7 @@ struct CoreStart<M: Send> {
 
 /// The body of a core's thread. Handlers guard application code themselves; a panic that comes
 /// out here is ours, and ends the process rather than leave a core silently missing.
-fn run_core<H: ConnectionHandler>(
-    start: CoreStart<H::Message>,
-    factory: &CoreFactory<H>,
-) {
+fn run_core<H: ConnectionHandler>(start: CoreStart<H::Message>, factory: &CoreFactory<H>) {
     let id = start.seat.id;
     let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| serve_core(start, factory)));
     if outcome.is_err() {
@@ -257,10 +254,7 @@ fn run_core<H: ConnectionHandler>(
     }
 }
 
-fn serve_core<H: ConnectionHandler>(
-    start: CoreStart<H::Message>,
-    factory: &CoreFactory<H>,
-) {
+fn serve_core<H: ConnectionHandler>(start: CoreStart<H::Message>, factory: &CoreFactory<H>) {
     let CoreStart { seat, cpu, listeners, wake, capabilities, options, ready } = start;
     name_kernel_thread(seat.id);
     if !cpus::pin_current_thread(cpu) {

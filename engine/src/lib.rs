@@ -15,6 +15,7 @@
 //! | [`inbox`] | the only door for other threads, and its wake |
 //! | [`slab`] | paged, stamped slots |
 //! | [`worker_pool`] | bounded threads for code that blocks |
+//! | [`parker`] | a thread that is not a core's waits until it is told to go on |
 //! | [`cpus`] | which CPUs there are, lists of them, pinning |
 //! | [`signals`] | the signals that end the process, waited for by one thread |
 //! | [`current`] | who is running on this thread |

@@ -17,7 +17,7 @@ use crate::sync::{AtomicBool, Ordering, thread};
 /// | field | who reads | who writes | ordering and why |
 /// |---|---|---|---|
 /// | `thread` | anybody, to wake | nobody | fixed at the start |
-/// | `is_told` | the waiting thread | anybody | set with Release and taken with Acquire: what was written before the wake is seen after it |
+/// | `is_told` | the waiting thread | anybody | Release, Acquire: what went before is seen |
 /// | `deadline` | the waiting thread | nobody | fixed at the start |
 pub struct Parker {
     thread: thread::Thread,

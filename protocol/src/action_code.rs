@@ -5,7 +5,11 @@
 use std::{fmt, net::SocketAddr, rc::Rc};
 
 use bytes::Bytes;
-use ringcat_engine::{backend::Errno, sync::Arc, timestamp::{Clock, Timestamp}};
+use ringcat_engine::{
+    backend::Errno,
+    sync::Arc,
+    timestamp::{Clock, Timestamp},
+};
 
 use crate::{
     async_cell::{AsyncCell, Operation},
@@ -113,9 +117,7 @@ impl<O: Operation> Clone for Hook<O> {
     fn clone(&self) -> Self {
         match self {
             Self::Core(hook) => Self::Core(Rc::clone(hook)),
-            Self::Worker { cell, clock } => {
-                Self::Worker { cell: Arc::clone(cell), clock: *clock }
-            }
+            Self::Worker { cell, clock } => Self::Worker { cell: Arc::clone(cell), clock: *clock },
         }
     }
 }

@@ -37,8 +37,11 @@ pub trait Adapter: Sized + 'static {
     fn async_dispatch(&self, call: Call<Self>, event: SocketEvent) -> Dispatched<Self::Note>;
 
     /// Runs the request on a worker thread, or answers at once if none will take it.
-    fn delegate(&self, delegation: Delegation<Self>, hook: Hook<Self::Operation>)
-    -> Serviced<Self::Note>;
+    fn delegate(
+        &self,
+        delegation: Delegation<Self>,
+        hook: Hook<Self::Operation>,
+    ) -> Serviced<Self::Note>;
 
     /// A worker thread gave the exchange back after `service` of a blocking servlet.
     fn resume(&self, call: Call<Self>) -> Exchange<Self::Note>;
@@ -48,11 +51,7 @@ pub trait Adapter: Sized + 'static {
     fn on_complete(&self, call: Call<Self>) -> Exchange<Self::Note>;
 
     /// Applies operations of other threads, in order, while the core owns the exchange.
-    fn apply(
-        &self,
-        call: Call<Self>,
-        operations: Vec<Self::Operation>,
-    ) -> Exchange<Self::Note>;
+    fn apply(&self, call: Call<Self>, operations: Vec<Self::Operation>) -> Exchange<Self::Note>;
 
     /// Applies operations while a worker owns request and note. What needs those is left in
     /// `deferred`, in order, for [`Adapter::apply`] after the exchange came back.

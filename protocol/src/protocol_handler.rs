@@ -37,6 +37,7 @@ const POOL_COUNT_MAX: usize = 64;
 /// Handles a core's connections with HTTP/1.1.
 pub struct ProtocolHandler<A: Adapter> {
     table: ExchangeTable<Box<Http11Processor<A>>>,
+    #[expect(clippy::vec_box, reason = "a processor moves between pool and table by its box")]
     pool: Vec<Box<Http11Processor<A>>>,
     shared: Shared<A>,
 }
@@ -96,7 +97,8 @@ impl<A: Adapter> ProtocolHandler<A> {
         counters: Arc<RequestCounters>,
         adapter: A,
     ) -> Self {
-        let doorbell: Arc<dyn Doorbell> = Arc::new(InboxDoorbell(Arc::clone(&seat.inbox)));
+        let doorbell: std::sync::Arc<dyn Doorbell> =
+            std::sync::Arc::new(InboxDoorbell(Arc::clone(&seat.inbox)));
         let shared = Shared {
             adapter,
             hook: Rc::new(Http11Hook::new(seat.id, io, doorbell, options.cell)),
@@ -115,6 +117,11 @@ impl<A: Adapter> ProtocolHandler<A> {
     /// Exchanges under way, parked ones included.
     pub fn exchange_count(&self) -> usize {
         self.table.len()
+    }
+
+    /// Recycled processors that wait for a connection.
+    pub fn pooled_count(&self) -> usize {
+        self.pool.len()
     }
 
     /// Runs the process loop of an exchange whose processor was detached.
@@ -207,23 +214,18 @@ impl<A: Adapter> ProtocolHandler<A> {
     fn resume(&mut self, cx: &mut Cx<A>, key: ExchangeKey, returned: Returned<A::Note>) {
         let Some(conn) = self.table.connection(key) else { return };
         let Some(mut processor) = self.table.detach(key) else { return };
+        processor.take_back(returned);
         let at = At { conn, key };
-        self.shared.turn_requests = 0;
-        processor.resume(&mut self.shared, cx, at, returned);
-        let state = processor.after_resume(&mut self.shared, cx, at);
-        self.put_away(cx, at, processor, state);
+        let state = self.process_detached(cx, at, processor, SocketEvent::OpenRead);
         cx.settle(conn, state);
     }
 
     /// Closes the cells that a caller held when their exchange ended.
     fn close_the_unclosed(&mut self) {
-        let Shared { unclosed, adapter, .. } = &mut self.shared;
-        unclosed.retain(|cell| match cell.close() {
-            Some(left) => {
-                adapter.discard(left);
-                false
-            }
-            None => true,
+        self.shared.unclosed.retain(|cell| {
+            // The look that led here is over, so that a caller who is still inside gets another.
+            cell.clear_flag(Flag::Queued);
+            cell.close().is_none()
         });
     }
 }

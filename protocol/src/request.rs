@@ -2,9 +2,9 @@
 //! Plain data and `Send`; it belongs to whoever owns the exchange. Stands for Tomcat's
 //! `org.apache.coyote.Request`.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
-use ringcat_engine::{key::ListenerId, socket::Failure, sync::Arc, timestamp::Timestamp};
+use ringcat_engine::{key::ListenerId, socket::Failure, timestamp::Timestamp};
 
 use crate::{
     http11::{
@@ -123,12 +123,8 @@ const NO_TARGET: Target = Target {
     scheme: None,
 };
 
-const NO_FRAMING: Framing = Framing {
-    body: BodyLength::None,
-    keep_alive: false,
-    expects_continue: false,
-    server: None,
-};
+const NO_FRAMING: Framing =
+    Framing { body: BodyLength::None, keep_alive: false, expects_continue: false, server: None };
 
 /// A head in storage that the core lends for a turn, or in an exact copy that other threads share.
 #[derive(Debug, Default)]
@@ -166,9 +162,8 @@ impl RequestHead {
         std::mem::take(&mut self.lent)
     }
 
-    /// Gives the core its storage back and keeps what came of an unfinished head, for the parser to
-    /// go on with.
-    pub(crate) fn make_exact(&mut self) -> Head {
+    /// Gives the core its storage back; a head that is not complete yet goes on in an exact copy.
+    pub(crate) fn keep_partial(&mut self) -> Head {
         let exact = self.lent.to_exact();
         std::mem::replace(&mut self.lent, exact)
     }

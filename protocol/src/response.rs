@@ -93,7 +93,8 @@ impl Response {
 
     /// Makes what a parked response keeps exactly as large as its bytes; the storage goes back.
     pub(crate) fn give_back_buffer(&mut self) -> Vec<u8> {
-        let exact = if self.buffer.is_empty() { Vec::new() } else { self.buffer.as_slice().to_vec() };
+        let exact =
+            if self.buffer.is_empty() { Vec::new() } else { self.buffer.as_slice().to_vec() };
         let mut storage = std::mem::replace(&mut self.buffer, exact);
         storage.clear();
         storage

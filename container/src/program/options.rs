@@ -112,12 +112,9 @@ impl FromStr for LogFilter {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        tracing_subscriber::EnvFilter::builder()
-            .parse(text)
-            .map(|_| Self(text.to_owned()))
-            .map_err(|error| {
-                format!("{error}; write error, warn, info, debug, trace, or state=trace,info")
-            })
+        tracing_subscriber::EnvFilter::builder().parse(text).map(|_| Self(text.to_owned())).map_err(
+            |error| format!("{error}; write error, warn, info, debug, trace, or state=trace,info"),
+        )
     }
 }
 

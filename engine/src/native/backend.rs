@@ -13,7 +13,6 @@ use std::{
     fmt, io,
     os::fd::{AsFd, AsRawFd},
     rc::Rc,
-    sync::Arc,
     thread,
     time::Duration,
 };
@@ -38,6 +37,7 @@ use crate::{
     event_fd::EventFd,
     key::ConnKey,
     slab::Slab,
+    sync::Arc,
     timestamp::Timestamp,
 };
 
@@ -210,7 +210,7 @@ impl NativeBackend {
             Kind::Recv => self.on_recv(conn, completion, handler),
             Kind::Send => self.on_send(conn, completion.result, handler),
             Kind::RecvCancel => self.on_recv_cancel(conn, completion.result, handler),
-            Kind::Watch => self.on_watch(conn, completion.result, handler),
+            Kind::Watch => self.on_watch(conn, completion, handler),
             Kind::WatchCancel => self.on_watch_cancel(conn, completion.result, handler),
             Kind::Close => self.on_close(conn, completion.result, handler),
             Kind::Connect => self.on_connect(conn, completion.result, handler),

@@ -241,18 +241,16 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// What to submit.
+    /// What to submit. Unlike a receive, a watch may outlast the end of both directions, so a close
+    /// must cancel it.
     pub(crate) fn step(&self, is_closing: bool) -> Step {
-        match self.arming.step(self.is_wanted && !is_closing) {
-            Step::Cancel if is_closing => Step::Stay,
-            step => step,
-        }
+        self.arming.step(self.is_wanted && !is_closing)
     }
 
-    /// The poll events to wait for; errors and hang-ups are always among them.
-    pub(crate) fn events(&self) -> i32 {
-        let events = i32::from(libc::POLLERR | libc::POLLHUP);
-        if self.is_end_known { events } else { events | i32::from(libc::POLLRDHUP) }
+    /// Whether the handler wants to hear of a departure. It knows of an end of stream already if
+    /// it was told once.
+    pub(crate) fn is_news(&self, how: Departure) -> bool {
+        self.is_wanted && !(self.is_end_known && how == Departure::EndOfStream)
     }
 }
 
@@ -348,11 +346,18 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_after_the_end_of_stream_waits_for_a_reset_only() {
-        let watch = Watch::default();
-        assert_ne!(watch.events() & i32::from(libc::POLLRDHUP), 0);
-        let watch = Watch { is_end_known: true, ..watch };
-        assert_eq!(watch.events() & i32::from(libc::POLLRDHUP), 0);
+    fn after_the_end_of_stream_only_a_reset_is_news() {
+        let check = |is_wanted, is_end_known, how, expected| {
+            let watch = Watch { is_wanted, is_end_known, ..Watch::default() };
+            assert_eq!(watch.is_news(how), expected, "{watch:?} {how:?}");
+        };
+        for how in [Departure::EndOfStream, Departure::Reset] {
+            check(true, false, how, true);
+            check(false, false, how, false);
+            check(false, true, how, false);
+        }
+        check(true, true, Departure::EndOfStream, false);
+        check(true, true, Departure::Reset, true);
     }
 
     const _: () = assert!(size_of::<Connection>() <= 120, "an idle connection stays small");

@@ -108,28 +108,35 @@ impl NativeBackend {
         }
     }
 
-    /// A watch ended.
-    pub(super) fn on_watch<H: CoreHandler>(&mut self, conn: ConnKey, result: i32, handler: &mut H) {
+    /// A watch saw something, or ended.
+    pub(super) fn on_watch<H: CoreHandler>(
+        &mut self,
+        conn: ConnKey,
+        completion: Completion,
+        handler: &mut H,
+    ) {
         let mut connection = self.connection(conn);
-        connection.in_flight -= 1;
-        connection.watch.arming = Arming::Idle;
+        if !completion.has_more() {
+            connection.in_flight -= 1;
+            connection.watch.arming = Arming::Idle;
+        }
         if connection.is_closing {
             drop(connection);
             self.settle(conn, handler);
             return;
         }
-        let is_news = result >= 0 && connection.watch.is_wanted;
-        if !is_news {
-            drop(connection);
-            // Wanted again while its cancellation was under way.
-            self.step_watch(conn);
-            return;
+        let how = departure(completion.result, connection.write);
+        let is_news = completion.result >= 0 && connection.watch.is_news(how);
+        if is_news {
+            connection.watch.is_wanted = false;
+            connection.watch.is_end_known |= how == Departure::EndOfStream;
         }
-        connection.watch.is_wanted = false;
-        let how = departure(result, connection.write);
-        connection.watch.is_end_known |= how == Departure::EndOfStream;
         drop(connection);
-        self.deliver(Event::PeerGone(conn, how), handler);
+        // Cancelled if it goes on without need; armed again if it ended too early.
+        self.step_watch(conn);
+        if is_news {
+            self.deliver(Event::PeerGone(conn, how), handler);
+        }
     }
 
     /// The cancellation of a watch completed.

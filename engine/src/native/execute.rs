@@ -112,7 +112,13 @@ impl NativeBackend {
         let name = UserData::of(Kind::Watch, conn);
         let operation = match step {
             Step::Stay => return,
-            Step::Arm => Operation::poll_once(connection.raw_fd(), connection.watch.events(), name),
+            // The kernel adds the end of stream to the events of every poll. Once that is known,
+            // a single poll would complete with it again at once, for ever; a multishot one
+            // does so once and then waits for what changes.
+            Step::Arm if connection.watch.is_end_known => {
+                Operation::poll_multi(connection.raw_fd(), DEPARTURES, name)
+            }
+            Step::Arm => Operation::poll_once(connection.raw_fd(), DEPARTURES, name),
             Step::Cancel => {
                 self.stats.cancels.add(1);
                 Operation::cancel(name, UserData::of(Kind::WatchCancel, conn))
@@ -174,6 +180,7 @@ impl NativeBackend {
         if let Some(fd) = fd {
             let name = UserData::of(Kind::Close, conn);
             self.ring.push(Operation::close(fd.into_raw_fd(), name));
+            self.step_watch(conn);
         }
     }
 
@@ -250,3 +257,6 @@ fn receive_operation(shots: Shots, fd: RawFd, name: UserData, first: First) -> O
         Shots::Single => Operation::recv_once(fd, name, first),
     }
 }
+
+/// What a watch polls for.
+const DEPARTURES: i32 = (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) as i32;

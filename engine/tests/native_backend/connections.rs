@@ -297,16 +297,39 @@ fn a_watch_sees_fin_and_reset() {
     server.command(Command::Watch(conn));
     stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(next(&events), Seen::PeerGone(conn, Departure::EndOfStream));
-    // Watched again, only the reset is news.
+    // Watched again, only the reset is news: other clients come in without another word of it.
     server.command(Command::Watch(conn));
+    for _ in 0..3 {
+        let _client = server.connect();
+        accepted(&events);
+    }
     reset(stream);
     assert_eq!(next(&events), Seen::PeerGone(conn, Departure::Reset));
+    server.command(Command::Close(conn));
+    assert_eq!(next(&events), Seen::Closed(conn));
 
     let stream = server.connect();
     let conn = accepted(&events);
     server.command(Command::Watch(conn));
     reset(stream);
     assert_eq!(next(&events), Seen::PeerGone(conn, Departure::Reset));
+    server.stop();
+}
+
+#[test]
+fn a_close_ends_every_kind_of_watch() {
+    let (server, events) = reporting(NativeOptions::default());
+    let stream = server.connect();
+    let conn = accepted(&events);
+    server.command(Command::Demand(conn, true));
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(next(&events), Seen::Eof(conn));
+    // The end is known, so this one goes on over hang-ups.
+    server.command(Command::Watch(conn));
+    server.command(Command::ShutdownWrite(conn));
+    assert_eq!(end_of_stream(&stream), b"");
+    server.command(Command::Close(conn));
+    assert_eq!(next(&events), Seen::Closed(conn));
     server.stop();
 }
 

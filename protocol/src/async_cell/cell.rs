@@ -288,8 +288,6 @@ impl<O: Operation> AsyncCell<O> {
             }
             None => (None, Effects::NONE),
         };
-        drop(ops);
-        let mut ops = self.lock();
         let has_gathered = operation.is_some_and(|operation| self.push(&mut ops, operation));
         let has_waiters = self.word().has(Flag::Waiters);
         drop(ops);

@@ -13,18 +13,26 @@
 //!
 //! # Who touches what
 //!
-//! | field | who reads | who writes | ordering, and why |
+//! | field | who reads | who writes | ordering |
 //! |---|---|---|---|
-//! | `word` | anybody | anybody | compare-and-swap or read-modify-write, AcqRel: a state is seen with all that was done before it |
-//! | `ops` | its lock holder | callers push, the owner empties | callers lock; the owner only tries, so that it never waits for a thread that was preempted |
-//! | `in_flight` | anybody | callers add inside `ops`, the owner subtracts | read-modify-write on both sides: whoever comes second sees the other, so no waiter is missed |
-//! | `timeout`, `start` | anybody | anybody; the owner | Release and Acquire: the look that follows finds the value |
-//! | `attributes` | its lock holder | anybody | a lock of its own, held for a map operation; the owner may wait for it |
+//! | `word` | anybody | anybody | swaps and read-modify-writes, AcqRel (1) |
+//! | `ops` | lock holder | callers push, the owner empties | callers lock, the owner tries (2) |
+//! | `in_flight` | anybody | callers in `ops`, the owner | read-modify-writes, AcqRel (3) |
+//! | `timeout`, `start` | anybody | anybody; the owner | Release, Acquire (4) |
+//! | `attributes` | lock holder | anybody | a lock of its own (5) |
 //! | `head` | anybody | the owner, once | `OnceLock` |
-//! | `inbound` queue | its lock holder | the owner pushes, a reader takes | the reader locks for a push or pop and copies outside; the owner only tries |
-//! | `inbound` end | anybody | the owner, once | Release after the last push, Acquire before the queue is found empty |
-//! | `inbound` front | its lock holder | readers | a lock of their own, held while they copy; the owner stays out of it |
+//! | `inbound` queue | lock holder | the owner pushes, readers take | as `ops` (2) |
+//! | `inbound` end | anybody | the owner, once | Release, Acquire (6) |
+//! | `inbound` front | lock holder | readers | a lock of theirs, the owner stays out (7) |
 //! | the rest | anybody | nobody while shared | fixed by `new` and `reset` |
+//!
+//! 1. A state is seen with all that was done before it.
+//! 2. The owner never waits for a thread that was preempted inside; it comes back.
+//! 3. Of a caller and the owner the second sees the first, so that no waiter is missed.
+//! 4. The look that follows a change finds the value.
+//! 5. Held for a map operation, the one lock that the owner may wait for.
+//! 6. Stored after the last push, loaded before the queue is found empty.
+//! 7. Readers hold it while they copy, and the queue's for a pop only.
 //!
 //! # Why nothing is lost
 //!
@@ -36,10 +44,10 @@
 //!   finds QUEUED set, the look that is under way comes after the push.
 //! - CLOSED is set inside the lock of the list: a caller gets in before and is applied, or
 //!   comes later and is refused.
-//! - A waiter puts its waker in the list, sets WAITERS, and looks at the credit once more; the owner
-//!   changes the credit and looks at WAITERS. Whoever wants to wake but finds the list locked leaves
-//!   it to the holder, who looks again after unlocking, in both cases with a read-modify-write
-//!   of the word, so that one of the two sees the other.
+//! - A waiter leaves its waker, sets WAITERS, and looks at the credit once more; the owner changes
+//!   the credit and looks at WAITERS. Whoever wants to wake but finds the lock held leaves it to
+//!   the holder, who looks again after unlocking, in both cases with a read-modify-write of the
+//!   word, so that one of the two sees the other. Waiting readers are woken in the same way.
 //! - No waker runs, no value of the application is dropped and nothing is logged inside a lock. Log
 //!   lines of two threads may therefore swap; each names both its states.
 

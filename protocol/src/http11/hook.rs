@@ -23,9 +23,7 @@ use crate::{
     async_cell::{AsyncCell, CellLimits, Doorbell, Operation},
     async_state_machine::Flag,
     exchange_key::ExchangeKey,
-    http11::{
-        date::DateCache, response_encoder::ResponseEncoder, response_head::CONTINUE,
-    },
+    http11::{date::DateCache, response_encoder::ResponseEncoder, response_head::CONTINUE},
     request::Request,
 };
 
@@ -33,7 +31,8 @@ use crate::{
 pub(crate) struct Http11Hook<O: Operation> {
     core: CoreId,
     io: Rc<dyn Io>,
-    doorbell: Arc<dyn Doorbell>,
+    /// std's, since loom's cannot hold a `dyn` value.
+    doorbell: std::sync::Arc<dyn Doorbell>,
     cell_limits: CellLimits,
     date: RefCell<DateCache>,
     date_due: Cell<Timestamp>,
@@ -64,7 +63,7 @@ impl<O: Operation + 'static> Http11Hook<O> {
     pub(crate) fn new(
         core: CoreId,
         io: Rc<dyn Io>,
-        doorbell: Arc<dyn Doorbell>,
+        doorbell: std::sync::Arc<dyn Doorbell>,
         cell_limits: CellLimits,
     ) -> Self {
         let date = DateCache::new(io.clock().unix_time().as_secs());
@@ -120,7 +119,7 @@ impl<O: Operation + 'static> Http11Hook<O> {
             spare.reset(name, key);
             return cell;
         }
-        Arc::new(AsyncCell::new(name, key, Arc::clone(&self.doorbell), self.cell_limits))
+        Arc::new(AsyncCell::new(name, key, std::sync::Arc::clone(&self.doorbell), self.cell_limits))
     }
 }
 
@@ -139,8 +138,9 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
         }
         match code {
             ActionCode::Commit { response, is_complete } => {
-                // A client that still waits for 100 and gets a final answer keeps its body.
-                call.encoder.keep_alive &= !call.is_ack_due || response.status < 300;
+                // A client that still waits for 100 and gets a final answer keeps its body, so
+                // the connection ends, and the client is told.
+                call.encoder.keep_alive &= !call.is_ack_due;
                 let date = self.date.borrow();
                 call.encoder.commit(response, is_complete, date.as_bytes(), &mut call.out);
                 if let Some(cell) = &call.cell {

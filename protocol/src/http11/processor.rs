@@ -45,12 +45,21 @@ pub(crate) type Cx<A> = CoreContext<Message<<A as Adapter>::Note>>;
 pub(crate) struct Http11Processor<A: Adapter> {
     exchange: Option<Exchange<A::Note>>,
     delegated: Option<Box<Response>>,
+    /// What a worker gave back and the core did not go on with yet.
+    returned: Option<Returned<A::Note>>,
     deferred: Vec<A::Operation>,
     cell: Option<Arc<AsyncCell<A::Operation>>>,
     parser: HeadParser,
     decoder: BodyDecoder,
     encoder: ResponseEncoder,
     stage: Stage,
+    has_empty_lines: bool,
+    /// Whether `on_complete` ran.
+    is_completed: bool,
+    /// Whether a callback ended while a caller was inside the cell.
+    is_callback_unsettled: bool,
+    /// An event that came while a caller was inside the cell.
+    event_put_off: Option<SocketEvent>,
     is_ack_due: bool,
     is_error_due: bool,
     is_read_due: bool,
@@ -59,6 +68,10 @@ pub(crate) struct Http11Processor<A: Adapter> {
     /// Decoded bytes on their way to a worker.
     piece: Vec<u8>,
     is_inbound_ended: bool,
+    /// The round is over, and its second pass was put off.
+    is_ending: bool,
+    /// An event that was put off.
+    missed: Option<SocketEvent>,
 }
 
 /// Where an exchange is.
@@ -86,12 +99,17 @@ impl<A: Adapter> Http11Processor<A> {
         Self {
             exchange: Some(exchange),
             delegated: None,
+            returned: None,
             deferred: Vec::new(),
             cell: None,
             parser: HeadParser::default(),
             decoder: BodyDecoder::None,
             encoder: ResponseEncoder::default(),
             stage: Stage::Head,
+            has_empty_lines: false,
+            is_completed: false,
+            is_callback_unsettled: false,
+            event_put_off: None,
             is_ack_due: false,
             is_error_due: false,
             is_read_due: false,
@@ -99,6 +117,8 @@ impl<A: Adapter> Http11Processor<A> {
             swallowed_bytes: 0,
             piece: Vec::new(),
             is_inbound_ended: false,
+            is_ending: false,
+            missed: None,
         }
     }
 
@@ -118,13 +138,17 @@ impl<A: Adapter> Http11Processor<A> {
         event: SocketEvent,
     ) -> SocketState {
         self.lend_buffer(shared);
-        let mut after_end = false;
+        let unsettled = self.settle_callback(shared, cx, at, event);
         let state = loop {
+            if let Some(state) = unsettled {
+                break state;
+            }
             let state = if std::mem::take(&mut self.is_error_due) {
                 self.dispatch(shared, cx, at, SocketEvent::Error)
             } else if std::mem::take(&mut self.is_read_due) {
                 self.dispatch(shared, cx, at, SocketEvent::OpenRead)
-            } else if after_end || self.is_async() {
+            } else if self.stage == Stage::Called {
+                // Asynchronous, or its rounds are over and the response is to be finished.
                 self.dispatch_event(shared, cx, at, event)
             } else {
                 self.process_plain(shared, cx, at, event)
@@ -138,8 +162,9 @@ impl<A: Adapter> Http11Processor<A> {
             }
             let state =
                 if self.is_async() { self.async_post_process(shared, cx, at) } else { state };
-            after_end = state == SocketState::AsyncEnd;
-            if !after_end && !self.is_error_due && !self.is_read_due {
+            let is_over = self.is_callback_unsettled
+                || state != SocketState::AsyncEnd && !self.is_error_due && !self.is_read_due;
+            if is_over {
                 break state;
             }
         };
@@ -149,30 +174,68 @@ impl<A: Adapter> Http11Processor<A> {
         state
     }
 
+    /// Leaves the callback that ended while a caller was inside, before anything else happens.
+    /// `Some`: that ends this event too; if a caller still is inside, it comes again.
+    fn settle_callback(
+        &mut self,
+        shared: &mut Shared<A>,
+        cx: &mut Cx<A>,
+        at: At,
+        event: SocketEvent,
+    ) -> Option<SocketState> {
+        if !std::mem::take(&mut self.is_callback_unsettled) {
+            return None;
+        }
+        let state = self.async_post_process(shared, cx, at);
+        if self.is_callback_unsettled || self.is_error_due || self.is_read_due {
+            self.put_off(event);
+        }
+        (self.is_callback_unsettled || state == SocketState::Closed).then_some(state)
+    }
+
+    /// Remembers an event that met a caller, for the look that was posted.
+    fn put_off(&mut self, event: SocketEvent) {
+        self.event_put_off = Some(self.with_event_put_off(event));
+    }
+
+    /// The more urgent one of an event and the one that was put off.
+    fn with_event_put_off(&self, event: SocketEvent) -> SocketEvent {
+        match self.event_put_off {
+            Some(SocketEvent::Error) => SocketEvent::Error,
+            Some(SocketEvent::Timeout) if event != SocketEvent::Error => SocketEvent::Timeout,
+            Some(_) | None => event,
+        }
+    }
+
     /// Whether the exchange is in asynchronous mode.
     pub(crate) fn is_async(&self) -> bool {
         self.stage != Stage::Delegated
             && self.cell.as_ref().is_some_and(|cell| cell.word().state().is_async())
     }
 
-    /// When the round of a parked exchange times out.
+    /// When the round of a parked exchange times out. One that waits for a caller to leave looks
+    /// again when that is done.
     pub(crate) fn async_deadline(&self) -> Option<Timestamp> {
-        let cell = self.cell.as_ref()?;
+        let cell = self.cell.as_ref().filter(|_| self.event_put_off.is_none())?;
         let millis = u64::try_from(cell.timeout_millis()).ok().filter(|millis| *millis > 0)?;
         Some(Timestamp::from_nanos(cell.start_nanos()) + Duration::from_millis(millis))
     }
 
-    /// A worker thread gave the exchange back.
-    pub(crate) fn resume(
+    /// A worker thread gave the exchange back; the next event goes on with it.
+    pub(crate) fn take_back(&mut self, returned: Returned<A::Note>) {
+        assert!(self.stage == Stage::Delegated, "given back without having been delegated");
+        self.returned = Some(returned);
+    }
+
+    /// The core has the exchange again, and applied all that the worker did.
+    fn resume(
         &mut self,
         shared: &mut Shared<A>,
         cx: &mut Cx<A>,
         at: At,
         returned: Returned<A::Note>,
-    ) {
+    ) -> SocketState {
         let Returned { request, note } = returned;
-        assert!(self.stage == Stage::Delegated, "resumed without having been delegated");
-        self.take_operations_delegated(shared, cx, at);
         let response = self.delegated.take().expect("the response stayed while delegated");
         self.exchange = Some(Exchange { request, response, note });
         self.stage = Stage::Called;
@@ -180,41 +243,7 @@ impl<A: Adapter> Http11Processor<A> {
         self.refresh_failure(cx, at);
         self.apply_deferred(shared, cx, at);
         self.with_call(shared, cx, at, |adapter, call| (adapter.resume(call), ()));
-    }
-
-    /// Content that the worker left unread is the exchange's again.
-    fn take_back_inbound(&mut self) {
-        let Some(cell) = self.cell.clone() else { return };
-        let body = &mut self.exchange_mut().request.body;
-        let mut piece = [0; 4096];
-        while let Ok(count @ 1..) = cell.try_read(&mut piece) {
-            body.sink().extend_from_slice(&piece[..count]);
-        }
-        let rest = std::mem::take(&mut self.piece);
-        let is_done = self.decoder.is_done();
-        let body = &mut self.exchange_mut().request.body;
-        body.sink().extend_from_slice(&rest);
-        if is_done {
-            body.finish();
-        }
-    }
-
-    /// What `process` does right after [`Http11Processor::resume`].
-    pub(crate) fn after_resume(
-        &mut self,
-        shared: &mut Shared<A>,
-        cx: &mut Cx<A>,
-        at: At,
-    ) -> SocketState {
-        let state = self.after_call(shared, cx, at);
-        let is_settled = !self.is_async() && !self.is_read_due && state != SocketState::Open;
-        if state == SocketState::Closed || is_settled {
-            if state != SocketState::Closed {
-                self.leave_turn(shared, cx, at);
-            }
-            return state;
-        }
-        self.process(shared, cx, at, SocketEvent::OpenRead)
+        self.after_call(shared, cx, at)
     }
 
     /// Bytes left the out-queue: credit goes back to those who wait for it.
@@ -239,12 +268,17 @@ impl<A: Adapter> Http11Processor<A> {
         let Self {
             exchange,
             delegated,
+            returned,
             deferred,
             cell: _,
             parser,
             decoder,
             encoder,
             stage,
+            has_empty_lines,
+            is_completed,
+            is_callback_unsettled,
+            event_put_off,
             is_ack_due,
             is_error_due,
             is_read_due,
@@ -252,6 +286,8 @@ impl<A: Adapter> Http11Processor<A> {
             swallowed_bytes,
             piece,
             is_inbound_ended,
+            is_ending,
+            missed,
         } = self;
         let exchange = exchange.as_mut().expect("an exchange is recycled by its owner");
         exchange.request.recycle();
@@ -259,11 +295,16 @@ impl<A: Adapter> Http11Processor<A> {
         exchange.response.recycle();
         shared.adapter.recycle(&mut exchange.note);
         *delegated = None;
+        *returned = None;
         deferred.clear();
         *parser = HeadParser::default();
         *decoder = BodyDecoder::None;
         *encoder = ResponseEncoder::default();
         *stage = Stage::Head;
+        *has_empty_lines = false;
+        *is_completed = false;
+        *is_callback_unsettled = false;
+        *event_put_off = None;
         *is_ack_due = false;
         *is_error_due = false;
         *is_read_due = false;
@@ -271,6 +312,8 @@ impl<A: Adapter> Http11Processor<A> {
         *swallowed_bytes = 0;
         *piece = Vec::new();
         *is_inbound_ended = false;
+        *is_ending = false;
+        *missed = None;
         // The note has let go of its handles by now.
         if let Some(cell) = cell {
             shared.hook.keep_cell(cell);
@@ -300,9 +343,9 @@ impl<A: Adapter> Http11Processor<A> {
         event: SocketEvent,
     ) -> SocketState {
         match (self.stage, event) {
-            (_, SocketEvent::Disconnect | SocketEvent::Stop) => SocketState::Closed,
             (Stage::Delegated, SocketEvent::Error) => self.delegate_failed(cx, at),
             (Stage::Delegated, _) => self.service_delegated(shared, cx, at),
+            (_, SocketEvent::Disconnect | SocketEvent::Stop) => SocketState::Closed,
             (Stage::Head | Stage::Collecting { .. }, SocketEvent::Error) => {
                 self.input_failed(shared, cx, at)
             }
@@ -337,7 +380,11 @@ impl<A: Adapter> Http11Processor<A> {
 
     /// Whether nothing is left to parse.
     fn is_input_over(&self, cx: &Cx<A>, at: At) -> bool {
-        cx.socket(at.conn).is_none_or(|socket| socket.input.is_empty() || !socket.is_open())
+        // Empty lines wait in the input for the request line behind them.
+        self.has_empty_lines
+            || cx
+                .socket(at.conn)
+                .is_none_or(|socket| socket.input.is_empty() || !socket.is_open())
     }
 
     /// Whether the next pipelined request has to wait: for the client to read its answers, or for
@@ -356,19 +403,15 @@ impl<A: Adapter> Http11Processor<A> {
         false
     }
 
-    fn read_head(
-        &mut self,
-        shared: &mut Shared<A>,
-        cx: &mut Cx<A>,
-        at: At,
-    ) -> Option<SocketState> {
+    fn read_head(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) -> Option<SocketState> {
         if self.must_yield(shared, cx, at) {
             return Some(SocketState::Long);
         }
         let now = cx.now();
         let Some(socket) = cx.socket_mut(at.conn) else { return Some(SocketState::Closed) };
         let exchange = self.exchange.as_mut().expect("the core owns an exchange without head");
-        if self.parser.is_fresh() {
+        // A head that began in an earlier turn goes on in its own storage.
+        if !self.parser.has_started() {
             shared.lend_storage(exchange);
         }
         let head = exchange.request.head.lent_mut();
@@ -376,7 +419,10 @@ impl<A: Adapter> Http11Processor<A> {
         let progress = self.parser.parse(input, head, &shared.options.head);
         match progress {
             Ok(HeadProgress::Incomplete) if socket.is_eof() => Some(SocketState::Closed),
-            Ok(HeadProgress::Incomplete) if input.is_empty() => Some(SocketState::Open),
+            Ok(HeadProgress::Incomplete) if !self.parser.has_started() => {
+                self.has_empty_lines = !input.is_empty();
+                Some(SocketState::Open)
+            }
             Ok(HeadProgress::Incomplete) => {
                 // Empty lines before a request do not start its clock.
                 let has_started = self.parser.has_started();
@@ -404,12 +450,7 @@ impl<A: Adapter> Http11Processor<A> {
     }
 
     /// The head is complete: decides how the message is framed and what happens with it.
-    fn begin(
-        &mut self,
-        shared: &mut Shared<A>,
-        cx: &mut Cx<A>,
-        at: At,
-    ) -> Option<SocketState> {
+    fn begin(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) -> Option<SocketState> {
         let exchange = self.exchange.as_mut().expect("the core owns an exchange that begins");
         let request = &mut exchange.request;
         let head = request.head.get();
@@ -580,9 +621,8 @@ impl<A: Adapter> Http11Processor<A> {
         let delegation = Delegation { exchange, cell: Arc::clone(&cell), resume, name };
         self.enter(shared, cx, at);
         let hook = Rc::clone(&shared.hook) as Rc<dyn ActionHook<A::Operation>>;
-        let serviced = Current::in_exchange(name, || {
-            shared.adapter.delegate(delegation, Hook::Core(hook))
-        });
+        let serviced =
+            Current::in_exchange(name, || shared.adapter.delegate(delegation, Hook::Core(hook)));
         self.leave(shared, cx, at);
         match serviced {
             Serviced::Returned(exchange) => {
@@ -605,7 +645,12 @@ impl<A: Adapter> Http11Processor<A> {
         cx: &mut Cx<A>,
         at: At,
     ) -> SocketState {
-        self.take_operations_delegated(shared, cx, at);
+        // While a caller is inside, an exchange that came back waits for what lies in the list.
+        if self.take_operations_delegated(shared, cx, at)
+            && let Some(returned) = self.returned.take()
+        {
+            return self.resume(shared, cx, at, returned);
+        }
         let Some(cell) = self.cell.clone() else { return SocketState::Suspended };
         let Some(socket) = cx.socket_mut(at.conn) else { return SocketState::Suspended };
         let high_water = shared.options.body_high_water_bytes;
@@ -653,11 +698,17 @@ impl<A: Adapter> Http11Processor<A> {
         SocketState::Suspended
     }
 
-    fn take_operations_delegated(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) {
-        let Some(cell) = self.cell.clone() else { return };
-        let Took::Taken { operations, .. } = cell.take() else { return };
+    /// Applies what the worker asked for; `false` if a caller holds the list right now.
+    fn take_operations_delegated(
+        &mut self,
+        shared: &mut Shared<A>,
+        cx: &mut Cx<A>,
+        at: At,
+    ) -> bool {
+        let Some(cell) = self.cell.clone() else { return true };
+        let Took::Taken { operations, .. } = cell.take() else { return false };
         if operations.is_empty() {
-            return;
+            return true;
         }
         self.credit_bytes += operations.iter().map(Operation::credit_bytes).sum::<usize>();
         let response = self.delegated.take().expect("the response stayed while delegated");
@@ -668,10 +719,10 @@ impl<A: Adapter> Http11Processor<A> {
         let response = Current::in_exchange(name, || {
             shared.adapter.apply_delegated(response, Hook::Core(hook), operations, &mut deferred)
         });
-        self.leave(shared, cx, at);
         self.delegated = Some(response);
         self.deferred = deferred;
-        self.on_sent(cx.socket(at.conn).map_or(0, |socket| socket.out.len_bytes()));
+        self.leave(shared, cx, at);
+        true
     }
 
     /// The connection failed under a worker: it learns from its next read or write.
@@ -754,12 +805,7 @@ impl<A: Adapter> Http11Processor<A> {
     }
 
     /// Reads and drops the rest of a body, within bounds.
-    fn swallow(
-        &mut self,
-        shared: &mut Shared<A>,
-        cx: &mut Cx<A>,
-        at: At,
-    ) -> Option<SocketState> {
+    fn swallow(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) -> Option<SocketState> {
         let mut dropped = std::mem::take(&mut shared.body_piece);
         let mut is_broken = false;
         let Some(socket) = cx.socket_mut(at.conn) else { return Some(SocketState::Closed) };
@@ -840,8 +886,11 @@ impl<A: Adapter> Http11Processor<A> {
         event: SocketEvent,
     ) -> SocketState {
         if !self.take_operations(shared, cx, at) {
+            self.put_off(event);
             return SocketState::Long;
         }
+        let event = self.with_event_put_off(event);
+        self.event_put_off = None;
         let is_usable = self.with_call(shared, cx, at, |adapter, call| {
             let dispatched = adapter.async_dispatch(call, event);
             (dispatched.exchange, dispatched.is_connection_usable)
@@ -889,7 +938,6 @@ impl<A: Adapter> Http11Processor<A> {
         }
         self.credit_bytes += operations.iter().map(Operation::credit_bytes).sum::<usize>();
         self.with_call(shared, cx, at, |adapter, call| (adapter.apply(call, operations), ()));
-        self.on_sent(cx.socket(at.conn).map_or(0, |socket| socket.out.len_bytes()));
     }
 
     /// Leaves a callback: settles what was decided meanwhile (`exchange.md`, the owner's step).
@@ -901,7 +949,10 @@ impl<A: Adapter> Http11Processor<A> {
     ) -> SocketState {
         loop {
             let Some(cell) = self.cell.clone() else { return SocketState::Long };
-            let Took::Taken { word, operations } = cell.take() else { return SocketState::Long };
+            let Took::Taken { word, operations } = cell.take() else {
+                self.is_callback_unsettled = true;
+                return SocketState::Long;
+            };
             if !operations.is_empty() || !self.deferred.is_empty() {
                 // What was put off was called before what is in the list now.
                 self.apply_deferred(shared, cx, at);
@@ -918,7 +969,8 @@ impl<A: Adapter> Http11Processor<A> {
                     return SocketState::Closed;
                 }
             };
-            if effects.on_complete {
+            // Whatever changes the word meanwhile, a flag too, leads here again: not so the listeners.
+            if effects.on_complete && !std::mem::replace(&mut self.is_completed, true) {
                 self.with_call(shared, cx, at, |adapter, call| (adapter.on_complete(call), ()));
             }
             match cell.advance(word, event) {
@@ -940,8 +992,8 @@ impl<A: Adapter> Http11Processor<A> {
         let is_complete = self.stage != Stage::Head;
         if let Some(exchange) = self.exchange.as_mut() {
             let head = &mut exchange.request.head;
-            let storage = if is_complete { head.give_back(true) } else { head.make_exact() };
-            shared.put_head(storage);
+            let is_partial = self.parser.has_started();
+            shared.put_head(if is_partial { head.keep_partial() } else { head.give_back(keep_head) });
             shared.put_buffer(exchange.response.give_back_buffer());
         }
         if self.is_async() {
@@ -1026,6 +1078,9 @@ impl<A: Adapter> Http11Processor<A> {
             }
             None => (ringcat_engine::out_queue::OutQueue::default(), Some(Errno::EPIPE)),
         };
+        if cx.is_draining() && !self.encoder.is_committed() {
+            self.encoder.keep_alive = false;
+        }
         shared.hook.enter(
             cx.now(),
             CallState {
@@ -1049,8 +1104,14 @@ impl<A: Adapter> Http11Processor<A> {
         self.is_ack_due = call.is_ack_due;
         self.credit_bytes += call.credit_bytes;
         self.deferred.extend(call.deferred);
+        let mut queued_bytes = 0;
         if let Some(socket) = cx.socket_mut(at.conn) {
             socket.out = call.out;
+            queued_bytes = socket.out.len_bytes();
+        }
+        // What a flush sent at once, or what has no content, brings no event of its own.
+        if self.credit_bytes > 0 {
+            self.on_sent(queued_bytes);
         }
     }
 }

@@ -45,12 +45,7 @@ enum Writing {
 
 impl Default for ResponseEncoder {
     fn default() -> Self {
-        Self {
-            version: Version::Http11,
-            is_head: false,
-            keep_alive: true,
-            writing: Writing::Head,
-        }
+        Self { version: Version::Http11, is_head: false, keep_alive: true, writing: Writing::Head }
     }
 }
 
@@ -113,7 +108,8 @@ impl ResponseEncoder {
     pub(crate) fn write(&mut self, bytes: &[u8], out: &mut OutQueue) {
         match &mut self.writing {
             Writing::Length { remaining_bytes } => {
-                let count = bytes.len().min(usize::try_from(*remaining_bytes).unwrap_or(usize::MAX));
+                let count =
+                    bytes.len().min(usize::try_from(*remaining_bytes).unwrap_or(usize::MAX));
                 out.tail().extend_from_slice(&bytes[..count]);
                 *remaining_bytes -= count as u64;
             }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use ringcat::{
-    Cookie, Error, Filter, FilterChain, HttpServlet, Methods, Request, Response, Result, ServiceMode,
-    Servlet,
+    Cookie, Error, Filter, FilterChain, HttpServlet, Methods, Request, Response, Result,
+    ServiceMode, Servlet,
 };
 
 use sha2::{Digest, Sha256};
@@ -199,9 +199,7 @@ fn number<T: std::str::FromStr>(req: &mut Request, name: &str) -> Result<Option<
 }
 
 /// Fields by lower-case name, the values of one name joined.
-fn joined<'a>(
-    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-) -> BTreeMap<String, Vec<u8>> {
+fn joined<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> BTreeMap<String, Vec<u8>> {
     let mut joined: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for (name, value) in fields {
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();

@@ -1,0 +1,122 @@
+//! What a client gets that keeps the server waiting, and that input which waits in the kernel
+//! counts as sent in time.
+
+use std::time::Duration;
+
+use ringcat_engine::core_context::CoreTimeouts;
+
+use crate::{Site, answer, get};
+
+const MILLI: Duration = Duration::from_millis(1);
+/// A deadline passes at most so much late.
+const TICK: Duration = Duration::from_millis(4);
+
+#[test]
+fn a_head_that_does_not_arrive_is_408() {
+    let mut site = Site::new();
+    let conn = site.driver.connect();
+    let timeout = CoreTimeouts::default().head;
+    site.driver.receive(conn, "GET /hello HTTP/1.1\r\n");
+    site.driver.advance(timeout - MILLI);
+    // More of the head does not move the deadline.
+    site.driver.receive(conn, "Host: a\r\n");
+    assert_eq!(site.driver.text(conn), "");
+    site.driver.advance(MILLI + TICK);
+    let text = site.driver.text(conn);
+    assert!(text.starts_with("HTTP/1.1 408 ") && text.contains("Connection: close\r\n"), "{text}");
+    site.finish(&[conn]);
+}
+
+#[test]
+fn silence_inside_a_body_is_408() {
+    let mut site = Site::new();
+    let conn = site.driver.connect();
+    let timeout = CoreTimeouts::default().body;
+    site.driver.receive(conn, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n");
+    for octet in ["a", "b"] {
+        site.driver.advance(timeout - MILLI);
+        assert_eq!(site.driver.text(conn), "");
+        site.driver.receive(conn, octet);
+    }
+    site.driver.advance(timeout + TICK);
+    assert!(site.driver.text(conn).starts_with("HTTP/1.1 408 "));
+    assert_eq!(site.stage.count("run /echo"), 0);
+    site.finish(&[conn]);
+}
+
+#[test]
+fn silence_inside_a_body_reaches_its_listener() {
+    let mut site = Site::new();
+    let conn = site.driver.connect();
+    site.driver.receive(conn, "POST /stream HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n");
+    let handle = site.stage.handle();
+    handle.set_timeout_millis(0);
+    site.driver.settle();
+    site.driver.advance(CoreTimeouts::default().body + TICK);
+    assert_eq!(site.stage.count("on_error connection"), 1, "{:?}", site.stage.journal());
+    assert_eq!(site.stage.count("on_complete"), 1);
+    site.finish(&[conn]);
+}
+
+#[test]
+fn input_that_waits_in_the_kernel_puts_a_deadline_off() {
+    let requests = [
+        ("GET /hello HTTP/1.1\r\n", "Host: a\r\n\r\n", "hello"),
+        ("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\na", "bc", "abc"),
+    ];
+    for (begun, rest, content) in requests {
+        let mut site = Site::new();
+        let conn = site.driver.connect();
+        site.driver.receive(conn, begun);
+        site.driver.set_unread(conn, true);
+        site.driver.advance(Duration::from_secs(21));
+        assert_eq!(site.driver.text(conn), "", "it is read before it is judged");
+        site.driver.set_unread(conn, false);
+        site.driver.receive(conn, rest);
+        assert_eq!(site.driver.text(conn), answer(content));
+        site.finish(&[conn]);
+    }
+}
+
+#[test]
+fn connections_without_a_request_close_silently() {
+    let mut site = Site::new();
+    let timeouts = CoreTimeouts::default();
+    let silent = site.driver.connect();
+    site.driver.advance(timeouts.connection - MILLI);
+    assert!(!site.driver.conn(silent).is_closed);
+    site.driver.advance(MILLI + TICK);
+    assert!(site.driver.conn(silent).is_closed);
+    let idle = site.get("/hello");
+    site.driver.advance(timeouts.keep_alive - MILLI);
+    assert!(!site.driver.conn(idle).is_closed);
+    site.driver.advance(MILLI + TICK);
+    assert!(site.driver.conn(idle).is_closed);
+    assert_eq!(site.driver.text(idle), answer("hello"));
+    site.finish(&[silent, idle]);
+}
+
+#[test]
+fn a_peer_that_takes_no_output_is_given_up() {
+    let mut site = Site::new();
+    let conn = site.driver.connect();
+    site.driver.hold_sends(conn);
+    site.driver.receive(conn, get("/large").repeat(9));
+    site.driver.advance(CoreTimeouts::default().write - MILLI);
+    assert!(!site.driver.conn(conn).is_closed);
+    site.driver.advance(MILLI + TICK);
+    assert!(site.driver.conn(conn).is_closed);
+    site.finish(&[conn]);
+}
+
+#[test]
+fn a_lingering_client_has_its_time() {
+    let mut site = Site::new();
+    let conn = site.driver.connect();
+    site.driver.receive(conn, "nonsense\r\n\r\n");
+    site.driver.advance(CoreTimeouts::default().linger - MILLI);
+    assert!(!site.driver.conn(conn).is_closed);
+    site.driver.advance(MILLI + TICK);
+    assert!(site.driver.conn(conn).is_closed);
+    site.finish(&[conn]);
+}
