@@ -68,10 +68,6 @@ pub(crate) struct Http11Processor<A: Adapter> {
     /// Decoded bytes on their way to a worker.
     piece: Vec<u8>,
     is_inbound_ended: bool,
-    /// The round is over, and its second pass was put off.
-    is_ending: bool,
-    /// An event that was put off.
-    missed: Option<SocketEvent>,
 }
 
 /// Where an exchange is.
@@ -117,8 +113,6 @@ impl<A: Adapter> Http11Processor<A> {
             swallowed_bytes: 0,
             piece: Vec::new(),
             is_inbound_ended: false,
-            is_ending: false,
-            missed: None,
         }
     }
 
@@ -139,6 +133,7 @@ impl<A: Adapter> Http11Processor<A> {
     ) -> SocketState {
         self.lend_buffer(shared);
         let unsettled = self.settle_callback(shared, cx, at, event);
+        let mut event = event;
         let state = loop {
             if let Some(state) = unsettled {
                 break state;
@@ -162,6 +157,11 @@ impl<A: Adapter> Http11Processor<A> {
             }
             let state =
                 if self.is_async() { self.async_post_process(shared, cx, at) } else { state };
+            if state == SocketState::AsyncEnd {
+                // The event has had its effect; the second round only finishes the response.
+                event = SocketEvent::OpenRead;
+                self.event_put_off = None;
+            }
             let is_over = self.is_callback_unsettled
                 || state != SocketState::AsyncEnd && !self.is_error_due && !self.is_read_due;
             if is_over {
@@ -246,6 +246,22 @@ impl<A: Adapter> Http11Processor<A> {
         self.after_call(shared, cx, at)
     }
 
+    /// Content that the worker left unread is the exchange's again.
+    fn take_back_inbound(&mut self) {
+        let Some(cell) = self.cell.clone() else { return };
+        let rest = std::mem::take(&mut self.piece);
+        let is_done = self.decoder.is_done();
+        let body = &mut self.exchange_mut().request.body;
+        let mut piece = [0; 4096];
+        while let Ok(count @ 1..) = cell.try_read(&mut piece) {
+            body.sink().extend_from_slice(&piece[..count]);
+        }
+        body.sink().extend_from_slice(&rest);
+        if is_done {
+            body.finish();
+        }
+    }
+
     /// Bytes left the out-queue: credit goes back to those who wait for it.
     pub(crate) fn on_sent(&mut self, queued_bytes: usize) {
         let buffered = match (&self.exchange, &self.delegated) {
@@ -286,8 +302,6 @@ impl<A: Adapter> Http11Processor<A> {
             swallowed_bytes,
             piece,
             is_inbound_ended,
-            is_ending,
-            missed,
         } = self;
         let exchange = exchange.as_mut().expect("an exchange is recycled by its owner");
         exchange.request.recycle();
@@ -312,8 +326,6 @@ impl<A: Adapter> Http11Processor<A> {
         *swallowed_bytes = 0;
         *piece = Vec::new();
         *is_inbound_ended = false;
-        *is_ending = false;
-        *missed = None;
         // The note has let go of its handles by now.
         if let Some(cell) = cell {
             shared.hook.keep_cell(cell);
@@ -382,9 +394,7 @@ impl<A: Adapter> Http11Processor<A> {
     fn is_input_over(&self, cx: &Cx<A>, at: At) -> bool {
         // Empty lines wait in the input for the request line behind them.
         self.has_empty_lines
-            || cx
-                .socket(at.conn)
-                .is_none_or(|socket| socket.input.is_empty() || !socket.is_open())
+            || cx.socket(at.conn).is_none_or(|socket| socket.input.is_empty() || !socket.is_open())
     }
 
     /// Whether the next pipelined request has to wait: for the client to read its answers, or for
@@ -411,7 +421,7 @@ impl<A: Adapter> Http11Processor<A> {
         let Some(socket) = cx.socket_mut(at.conn) else { return Some(SocketState::Closed) };
         let exchange = self.exchange.as_mut().expect("the core owns an exchange without head");
         // A head that began in an earlier turn goes on in its own storage.
-        if !self.parser.has_started() {
+        if self.parser.is_fresh() {
             shared.lend_storage(exchange);
         }
         let head = exchange.request.head.lent_mut();
@@ -639,12 +649,7 @@ impl<A: Adapter> Http11Processor<A> {
     }
 
     /// Moves body bytes to the worker, and the worker's output to the connection.
-    fn service_delegated(
-        &mut self,
-        shared: &mut Shared<A>,
-        cx: &mut Cx<A>,
-        at: At,
-    ) -> SocketState {
+    fn service_delegated(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) -> SocketState {
         // While a caller is inside, an exchange that came back waits for what lies in the list.
         if self.take_operations_delegated(shared, cx, at)
             && let Some(returned) = self.returned.take()
@@ -992,8 +997,8 @@ impl<A: Adapter> Http11Processor<A> {
         let is_complete = self.stage != Stage::Head;
         if let Some(exchange) = self.exchange.as_mut() {
             let head = &mut exchange.request.head;
-            let is_partial = self.parser.has_started();
-            shared.put_head(if is_partial { head.keep_partial() } else { head.give_back(keep_head) });
+            let storage = if is_complete { head.give_back(true) } else { head.keep_partial() };
+            shared.put_head(storage);
             shared.put_buffer(exchange.response.give_back_buffer());
         }
         if self.is_async() {

@@ -361,13 +361,18 @@ impl Adapter for TestAdapter {
     type Note = Note;
     type Operation = Op;
 
-    fn post_parse(&self, call: &mut Call<Self>) -> Plan {
-        match path_of(&call.exchange.request).as_str() {
+    fn post_parse(&self, call: Call<Self>) -> (Exchange<Note>, Plan) {
+        let plan = match path_of(&call.exchange.request).as_str() {
             "/stream" | "/park-at-head" => Plan::AtEndOfHead,
             "/delegate" => Plan::Delegate,
             "/reject" | "/ignore" => Plan::WithoutBody,
             _ => Plan::WhenBodyComplete { body_bytes_max: BODY_BYTES_MAX },
-        }
+        };
+        (call.exchange, plan)
+    }
+
+    fn discard(&self, operations: Vec<Op>) {
+        drop(operations);
     }
 
     fn service(&self, call: Call<Self>) -> Serviced<Note> {
