@@ -25,7 +25,7 @@ use crate::{
         head::Head,
         hook::Http11Hook,
         options::Http11Options,
-        processor::{At, Cx, Http11Processor},
+        processor::{Cx, Http11Processor, Turn},
     },
     message::{InboxDoorbell, Message},
     response::BUFFER_BYTES,
@@ -128,14 +128,15 @@ impl<A: Adapter> ProtocolHandler<A> {
     fn process_detached(
         &mut self,
         cx: &mut Cx<A>,
-        at: At,
+        (conn, key): (ConnKey, ExchangeKey),
         mut processor: Box<Http11Processor<A>>,
         event: SocketEvent,
     ) -> SocketState {
-        self.table.unpark(cx, at.key);
+        self.table.unpark(cx, key);
         self.shared.turn_requests = 0;
-        let state = processor.process(&mut self.shared, cx, at, event);
-        self.put_away(cx, at, processor, state);
+        let state = processor
+            .process(&mut Turn { shared: &mut self.shared, cx: &mut *cx, conn, key }, event);
+        self.put_away(cx, (conn, key), processor, state);
         state
     }
 
@@ -143,28 +144,33 @@ impl<A: Adapter> ProtocolHandler<A> {
     fn put_away(
         &mut self,
         cx: &mut Cx<A>,
-        at: At,
+        (conn, key): (ConnKey, ExchangeKey),
         processor: Box<Http11Processor<A>>,
         state: SocketState,
     ) {
         match state {
-            SocketState::Open | SocketState::Closed => self.release(cx, at, processor),
+            SocketState::Open | SocketState::Closed => self.release(cx, (conn, key), processor),
             SocketState::Long if processor.is_async() => {
                 let deadline = processor.async_deadline();
-                self.table.attach(at.key, processor);
-                self.table.park(cx, at.key, deadline);
+                self.table.attach(key, processor);
+                self.table.park(cx, key, deadline);
                 self.shared.counters.parked.add(1);
             }
-            SocketState::Long | SocketState::Suspended => self.table.attach(at.key, processor),
+            SocketState::Long | SocketState::Suspended => self.table.attach(key, processor),
             SocketState::AsyncEnd => panic!("AsyncEnd left the process loop"),
         }
     }
 
     /// The exchange is over: its key dies, its processor is recycled.
-    fn release(&mut self, cx: &mut Cx<A>, at: At, mut processor: Box<Http11Processor<A>>) {
+    fn release(
+        &mut self,
+        cx: &mut Cx<A>,
+        (conn, key): (ConnKey, ExchangeKey),
+        mut processor: Box<Http11Processor<A>>,
+    ) {
         processor.recycle(&mut self.shared);
-        self.table.close(cx, at.key);
-        if let Some(socket) = cx.socket_mut(at.conn) {
+        self.table.close(cx, key);
+        if let Some(socket) = cx.socket_mut(conn) {
             socket.attachment = None;
             socket.write_interest = false;
         }
@@ -179,12 +185,12 @@ impl<A: Adapter> ProtocolHandler<A> {
         cx: &mut Cx<A>,
         conn: ConnKey,
         event: SocketEvent,
-    ) -> Option<(At, Box<Http11Processor<A>>)> {
+    ) -> Option<(ExchangeKey, Box<Http11Processor<A>>)> {
         let socket = cx.socket_mut(conn)?;
         if let Some(attachment) = socket.attachment {
             let key = ExchangeKey::from_u64(attachment);
             let processor = self.table.detach(key)?;
-            return Some((At { conn, key }, processor));
+            return Some((key, processor));
         }
         if event != SocketEvent::OpenRead {
             return None;
@@ -200,14 +206,14 @@ impl<A: Adapter> ProtocolHandler<A> {
         let key = self.table.open(conn, processor);
         socket.attachment = Some(key.to_u64());
         let processor = self.table.detach(key)?;
-        Some((At { conn, key }, processor))
+        Some((key, processor))
     }
 
     /// Runs an exchange for a message or timer, and settles its connection.
     fn process_exchange(&mut self, cx: &mut Cx<A>, key: ExchangeKey, event: SocketEvent) {
         let Some(conn) = self.table.connection(key) else { return };
         let Some(processor) = self.table.detach(key) else { return };
-        let state = self.process_detached(cx, At { conn, key }, processor, event);
+        let state = self.process_detached(cx, (conn, key), processor, event);
         cx.settle(conn, state);
     }
 
@@ -215,17 +221,23 @@ impl<A: Adapter> ProtocolHandler<A> {
         let Some(conn) = self.table.connection(key) else { return };
         let Some(mut processor) = self.table.detach(key) else { return };
         processor.take_back(returned);
-        let at = At { conn, key };
-        let state = self.process_detached(cx, at, processor, SocketEvent::OpenRead);
+        let state = self.process_detached(cx, (conn, key), processor, SocketEvent::OpenRead);
         cx.settle(conn, state);
     }
 
     /// Closes the cells that a caller held when their exchange ended.
     fn close_the_unclosed(&mut self) {
-        self.shared.unclosed.retain(|cell| {
+        let Shared { unclosed, adapter, .. } = &mut self.shared;
+        unclosed.retain(|cell| {
             // The look that led here is over, so that a caller who is still inside gets another.
             cell.clear_flag(Flag::Queued);
-            cell.close().is_none()
+            match cell.close() {
+                Some(left) => {
+                    adapter.discard(left);
+                    false
+                }
+                None => true,
+            }
         });
     }
 }
@@ -235,7 +247,7 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
 
     fn process(&mut self, cx: &mut Cx<A>, conn: ConnKey, event: SocketEvent) -> SocketState {
         match self.processor_of(cx, conn, event) {
-            Some((at, processor)) => self.process_detached(cx, at, processor, event),
+            Some((key, processor)) => self.process_detached(cx, (conn, key), processor, event),
             None => SocketState::Closed,
         }
     }

@@ -1,0 +1,154 @@
+//! A processor's calls into the adapter: what is lent for the length of a call, and what becomes of
+//! the connection when the response is finished or given up.
+
+use std::rc::Rc;
+
+use ringcat_engine::{
+    backend::Errno, connection_handler::SocketState, current::Current, out_queue::OutQueue,
+    socket::Failure,
+};
+
+use super::{
+    processor::{Http11Processor, Stage},
+    turn::Turn,
+};
+use crate::{
+    action_code::{ActionHook, Hook},
+    adapter::{Adapter, Call, Serviced},
+    exchange::Exchange,
+    http11::hook::{CallState, Http11Hook},
+    protocol_handler::Shared,
+};
+
+impl<A: Adapter> Http11Processor<A> {
+    /// Calls the adapter on this core.
+    pub(super) fn run(&mut self, turn: &mut Turn<'_, A>) -> SocketState {
+        self.stage = Stage::Called;
+        turn.cx.set_read_deadline(turn.conn, None);
+        turn.shared.counters.requests.add(1);
+        self.with_call(turn, |adapter, call| match adapter.service(call) {
+            Serviced::Returned(exchange) => (exchange, ()),
+            Serviced::Delegated(_) => panic!("service delegated without being asked to"),
+        });
+        self.after_call(turn)
+    }
+
+    pub(super) fn after_call(&mut self, turn: &mut Turn<'_, A>) -> SocketState {
+        if self.is_async() {
+            self.look_for_input(turn);
+            return SocketState::Long;
+        }
+        self.end(turn)
+    }
+
+    /// The response is finished, or given up: what becomes of the connection?
+    pub(super) fn end(&mut self, turn: &mut Turn<'_, A>) -> SocketState {
+        self.log(turn.shared);
+        let is_body_done = self.decoder.is_done();
+        let is_refused = self.is_ack_due && !is_body_done;
+        let is_usable = self.encoder.is_finished()
+            && self.encoder.keep_alive
+            && !is_refused
+            && self.exchange_mut().request.body_error.is_none();
+        if !self.encoder.is_finished() {
+            turn.shared.counters.aborts.add(1);
+        }
+        if !is_usable {
+            if !is_body_done {
+                turn.cx.close(turn.conn, true);
+            }
+            return SocketState::Closed;
+        }
+        if is_body_done {
+            self.recycle(turn.shared);
+            return SocketState::Open;
+        }
+        self.stage = Stage::Swallowing;
+        self.swallow(turn).unwrap_or(SocketState::Long)
+    }
+
+    pub(super) fn log(&mut self, shared: &mut Shared<A>) {
+        let exchange = self.exchange.as_mut().expect("the core owns a request that ended");
+        shared.counters.count_status(exchange.response.status);
+        shared.adapter.log(exchange);
+    }
+
+    /// Runs a call into the adapter: the connection's output, encoder and cell go to the hook,
+    /// and come back.
+    pub(super) fn with_call<R>(
+        &mut self,
+        turn: &mut Turn<'_, A>,
+        f: impl FnOnce(&A, Call<A>) -> (Exchange<A::Note>, R),
+    ) -> R {
+        let exchange = self.exchange.take().expect("the core owns the exchange here");
+        let name = turn.name();
+        self.enter(turn);
+        let hook = Rc::clone(&turn.shared.hook) as Rc<dyn ActionHook<A::Operation>>;
+        let call = Call { exchange, hook: Hook::Core(hook), name };
+        let (exchange, result) = Current::in_exchange(name, || f(&turn.shared.adapter, call));
+        self.exchange = Some(exchange);
+        self.leave(turn);
+        result
+    }
+
+    pub(super) fn with_hook<R>(
+        &mut self,
+        turn: &mut Turn<'_, A>,
+        f: impl FnOnce(&Http11Hook<A::Operation>) -> R,
+    ) -> R {
+        self.enter(turn);
+        let result = f(&turn.shared.hook);
+        self.leave(turn);
+        result
+    }
+
+    pub(super) fn enter(&mut self, turn: &mut Turn<'_, A>) {
+        turn.cx.offer_tail(turn.conn);
+        let (out, errno) = match turn.cx.socket_mut(turn.conn) {
+            Some(socket) => {
+                let errno = match socket.failure() {
+                    Some(Failure::System(errno)) => Some(errno),
+                    Some(Failure::WriteTimeout | Failure::PeerClosed) => Some(Errno::EPIPE),
+                    Some(Failure::ReadTimeout(_)) | None => None,
+                };
+                (std::mem::take(&mut socket.out), errno)
+            }
+            None => (OutQueue::default(), Some(Errno::EPIPE)),
+        };
+        if turn.cx.is_draining() && !self.encoder.is_committed() {
+            self.encoder.keep_alive = false;
+        }
+        turn.shared.hook.enter(
+            turn.cx.now(),
+            CallState {
+                conn: turn.conn,
+                key: turn.key,
+                out,
+                encoder: self.encoder,
+                cell: self.cell.take(),
+                is_ack_due: self.is_ack_due,
+                errno,
+                credit_bytes: 0,
+                deferred: Vec::new(),
+            },
+        );
+    }
+
+    pub(super) fn leave(&mut self, turn: &mut Turn<'_, A>) {
+        let call = turn.shared.hook.leave();
+        self.encoder = call.encoder;
+        self.cell = call.cell;
+        self.is_ack_due = call.is_ack_due;
+        self.credit_bytes += call.credit_bytes;
+        self.deferred.extend(call.deferred);
+        let mut queued_bytes = 0;
+        if let Some(socket) = turn.cx.socket_mut(turn.conn) {
+            socket.out = call.out;
+            queued_bytes = socket.out.len_bytes();
+        }
+        // What a flush sent at once, or what has no content, brings no event of its own.
+        if self.credit_bytes > 0 {
+            self.on_sent(queued_bytes);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The asynchronous rounds of an exchange on its owner: the owner's step (operations of other
+//! threads first, then the state), the dispatch of events, what was put off while a caller was
+//! inside the cell. Stands for the asynchronous part of Tomcat's `AbstractProcessor`.
+
+use std::time::Duration;
+
+use ringcat_engine::{
+    backend::Errno,
+    connection_handler::{SocketEvent, SocketState},
+    socket::Failure,
+    sync::Arc,
+    timestamp::Timestamp,
+};
+
+use super::{
+    processor::{Http11Processor, Stage},
+    receive::BODY_CUT,
+    turn::Turn,
+};
+use crate::{
+    adapter::Adapter,
+    async_cell::{AsyncCell, Operation, Took},
+    async_state_machine::{Event, Outcome, transition},
+    protocol_handler::Shared,
+};
+
+impl<A: Adapter> Http11Processor<A> {
+    /// Whether the exchange is in asynchronous mode.
+    pub(crate) fn is_async(&self) -> bool {
+        self.stage != Stage::Delegated
+            && self.cell.as_ref().is_some_and(|cell| cell.word().state().is_async())
+    }
+
+    /// When the round of a parked exchange times out. One that waits for a caller to leave looks
+    /// again when that is done.
+    pub(crate) fn async_deadline(&self) -> Option<Timestamp> {
+        let cell = self.cell.as_ref().filter(|_| self.event_put_off.is_none())?;
+        let millis = u64::try_from(cell.timeout_millis()).ok().filter(|millis| *millis > 0)?;
+        Some(Timestamp::from_nanos(cell.start_nanos()) + Duration::from_millis(millis))
+    }
+
+    /// Leaves the callback that ended while a caller was inside, before anything else happens.
+    /// `Some`: that ends this event too; if a caller still is inside, it comes again.
+    pub(super) fn settle_callback(
+        &mut self,
+        turn: &mut Turn<'_, A>,
+        event: SocketEvent,
+    ) -> Option<SocketState> {
+        if !std::mem::take(&mut self.is_callback_unsettled) {
+            return None;
+        }
+        let state = self.async_post_process(turn);
+        if self.is_callback_unsettled || self.is_error_due || self.is_read_due {
+            self.put_off(event);
+        }
+        (self.is_callback_unsettled || state == SocketState::Closed).then_some(state)
+    }
+
+    /// Remembers an event that met a caller, for the look that was posted.
+    pub(super) fn put_off(&mut self, event: SocketEvent) {
+        self.event_put_off = Some(self.with_event_put_off(event));
+    }
+
+    /// The more urgent one of an event and the one that was put off.
+    pub(super) fn with_event_put_off(&self, event: SocketEvent) -> SocketEvent {
+        match self.event_put_off {
+            Some(SocketEvent::Error) => SocketEvent::Error,
+            Some(SocketEvent::Timeout) if event != SocketEvent::Error => SocketEvent::Timeout,
+            Some(_) | None => event,
+        }
+    }
+
+    /// An event of an asynchronous exchange, or the second round of one that ended.
+    pub(super) fn dispatch_event(
+        &mut self,
+        turn: &mut Turn<'_, A>,
+        event: SocketEvent,
+    ) -> SocketState {
+        self.refresh_failure(turn);
+        self.look_for_input(turn);
+        if std::mem::take(&mut self.is_error_due) {
+            return self.dispatch(turn, SocketEvent::Error);
+        }
+        self.is_read_due = false;
+        self.dispatch(turn, event)
+    }
+
+    /// Body bytes that came for a read listener are an event; so is a body that is broken or cut.
+    pub(super) fn look_for_input(&mut self, turn: &mut Turn<'_, A>) {
+        if !self.is_async() || !self.exchange_mut().request.has_read_listener {
+            return;
+        }
+        self.receive_body(turn);
+        let is_eof = turn.is_eof();
+        let request = &mut self.exchange_mut().request;
+        let is_cut = is_eof && !request.body.is_finished() && request.body.len_available() == 0;
+        if is_cut && request.body_error.is_none() {
+            request.body_error = Some(BODY_CUT);
+        }
+        let is_readable = request.body.len_available() > 0 || request.body.is_finished();
+        let is_owed = request.is_read_owed && is_readable;
+        self.is_error_due |= self.exchange_mut().request.body_error.is_some();
+        self.is_read_due |= is_owed;
+    }
+
+    pub(super) fn refresh_failure(&mut self, turn: &Turn<'_, A>) {
+        let failure = match turn.cx.socket(turn.conn) {
+            Some(socket) => socket.failure(),
+            None => Some(Failure::System(Errno::ECONNRESET)),
+        };
+        self.exchange_mut().request.failure = failure;
+    }
+
+    pub(super) fn dispatch(&mut self, turn: &mut Turn<'_, A>, event: SocketEvent) -> SocketState {
+        if !self.take_operations(turn) {
+            self.put_off(event);
+            return SocketState::Long;
+        }
+        let event = self.with_event_put_off(event);
+        self.event_put_off = None;
+        let is_usable = self.with_call(turn, |adapter, call| {
+            let dispatched = adapter.async_dispatch(call, event);
+            (dispatched.exchange, dispatched.is_connection_usable)
+        });
+        if !is_usable {
+            self.encoder.keep_alive = false;
+        }
+        if self.is_async() {
+            return SocketState::Long;
+        }
+        self.end(turn)
+    }
+
+    /// Applies what other threads asked for; `false` if a caller holds the list right now, so
+    /// that this exchange has to wait for the look that was posted.
+    pub(super) fn take_operations(&mut self, turn: &mut Turn<'_, A>) -> bool {
+        let Some(cell) = self.cell.clone() else { return true };
+        match cell.take() {
+            Took::Contended => false,
+            Took::Taken { operations, .. } => {
+                self.apply_deferred(turn);
+                self.apply(turn, operations);
+                true
+            }
+        }
+    }
+
+    /// Applies what concerns more than the response and was met inside a call.
+    pub(super) fn apply_deferred(&mut self, turn: &mut Turn<'_, A>) {
+        let deferred = std::mem::take(&mut self.deferred);
+        if !deferred.is_empty() {
+            self.with_call(turn, |adapter, call| (adapter.apply(call, deferred), ()));
+        }
+    }
+
+    pub(super) fn apply(&mut self, turn: &mut Turn<'_, A>, operations: Vec<A::Operation>) {
+        if operations.is_empty() {
+            return;
+        }
+        self.credit_bytes += operations.iter().map(Operation::credit_bytes).sum::<usize>();
+        self.with_call(turn, |adapter, call| (adapter.apply(call, operations), ()));
+    }
+
+    /// Leaves a callback: applies what other threads asked for meanwhile, then settles the state.
+    pub(super) fn async_post_process(&mut self, turn: &mut Turn<'_, A>) -> SocketState {
+        loop {
+            let Some(cell) = self.cell.clone() else { return SocketState::Long };
+            let Took::Taken { word, operations } = cell.take() else {
+                self.is_callback_unsettled = true;
+                return SocketState::Long;
+            };
+            if !operations.is_empty() || !self.deferred.is_empty() {
+                // What was put off was called before what is in the list now.
+                self.apply_deferred(turn);
+                self.apply(turn, operations);
+                continue;
+            }
+            let io_allowed = self.exchange_mut().request.failure.is_none();
+            // The out-queue takes every byte in order, so output never holds a state back.
+            let event = Event::PostProcess { drained: true, io_allowed };
+            let effects = match transition(word, event) {
+                Ok((_, effects)) => effects,
+                Err(illegal) => {
+                    tracing::error!("core {}: {illegal}: the connection closes", turn.cx.id());
+                    return SocketState::Closed;
+                }
+            };
+            // Whatever changes the word meanwhile, a flag too, leads here again: not so the listeners.
+            if effects.on_complete && !std::mem::replace(&mut self.is_completed, true) {
+                self.with_call(turn, |adapter, call| (adapter.on_complete(call), ()));
+            }
+            match cell.advance(word, event) {
+                Err(_) => {}
+                Ok(effects) => match effects.outcome {
+                    Some(Outcome::AsyncEnd) => return SocketState::AsyncEnd,
+                    Some(Outcome::ErrorHandling) => {
+                        self.is_error_due = true;
+                        return SocketState::Long;
+                    }
+                    Some(Outcome::Long) | None => return SocketState::Long,
+                },
+            }
+        }
+    }
+
+    /// Ends the exchange for other threads; the cell comes back if it is closed.
+    pub(super) fn close_cell(
+        &mut self,
+        shared: &mut Shared<A>,
+    ) -> Option<Arc<AsyncCell<A::Operation>>> {
+        let cell = self.cell.take()?;
+        match cell.close() {
+            Some(left) => {
+                shared.adapter.discard(left);
+                Some(cell)
+            }
+            None => {
+                // A caller holds the list; the next turn closes it.
+                shared.unclosed.push(cell);
+                None
+            }
+        }
+    }
+}
