@@ -91,3 +91,8 @@ pub use crate::{
     valve::{Next, Valve},
 };
 pub use ringcat_engine::signals::Signals as ShutdownSignals;
+
+/// The README's example is compiled with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
