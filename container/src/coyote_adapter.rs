@@ -118,7 +118,9 @@ impl CoyoteAdapter {
     /// Runs the pipelines, or answers what no context is responsible for.
     fn run(&self, request: &mut Request, response: &mut Response) {
         match request.note.mapping {
-            Some(mapping) => self.tree.invoke(mapping, request, response),
+            Some(mapping) => {
+                request.in_callback(|request| self.tree.invoke(mapping, request, response));
+            }
             None => answer_unmapped(request, response),
         }
     }
@@ -163,7 +165,8 @@ impl CoyoteAdapter {
         ) -> crate::error::Result<()>,
     ) -> bool {
         let Some(mut listener) = request.note.read_listener.take() else { return true };
-        let result = guard(|| call(&mut *listener, request, response));
+        let result =
+            request.in_callback(|request| guard(|| call(&mut *listener, request, response)));
         let Err(error) = result else {
             request.note.read_listener.get_or_insert(listener);
             return true;

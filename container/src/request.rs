@@ -495,6 +495,22 @@ impl Request {
         self.hook.existing_cell()
     }
 
+    /// Runs application code on the core: nobody may wait for this exchange's owner meanwhile,
+    /// since the application may wait for them.
+    pub(crate) fn in_callback<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        if matches!(self.hook, Hook::Worker { .. }) {
+            return f(self);
+        }
+        if let Some(cell) = self.cell() {
+            cell.enter_callback();
+        }
+        let result = f(self);
+        if let Some(cell) = self.cell() {
+            cell.leave_callback();
+        }
+        result
+    }
+
     /// Calls each listener of the round in order, also after one failed.
     pub(crate) fn fire(
         &mut self,
@@ -505,17 +521,19 @@ impl Request {
     ) {
         let Some(context) = self.note.context.clone() else { return };
         let mut listeners = std::mem::take(&mut self.note.listeners);
-        for listener in &mut listeners {
-            let mut event = AsyncEvent {
-                context: &context,
-                request: self,
-                response: response.as_deref_mut(),
-                error,
-            };
-            if let Err(error) = guard(|| call(&mut **listener, &mut event)) {
-                tracing::error!("{what} of a listener failed: {error}");
+        self.in_callback(|request| {
+            for listener in &mut listeners {
+                let mut event = AsyncEvent {
+                    context: &context,
+                    request: &mut *request,
+                    response: response.as_deref_mut(),
+                    error,
+                };
+                if let Err(error) = guard(|| call(&mut **listener, &mut event)) {
+                    tracing::error!("{what} of a listener failed: {error}");
+                }
             }
-        }
+        });
         // Listeners that were added meanwhile come behind those that were there.
         listeners.append(&mut self.note.listeners);
         self.note.listeners = listeners;

@@ -84,6 +84,8 @@ pub struct CoreContext<M: Send> {
     pub(crate) inbox: Arc<Inbox<CoreMessage<M>>>,
     pub(crate) pool: BufferPool,
     pub(crate) is_draining: bool,
+    /// Connections whose output left without the ring, so that no completion tells.
+    pub(crate) sent_at_once: Vec<ConnKey>,
     pub(crate) counters: Arc<CoreCounters>,
 }
 
@@ -102,6 +104,7 @@ impl<M: Send> CoreContext<M> {
             inbox: Arc::clone(&seat.inbox),
             pool: BufferPool::default(),
             is_draining: false,
+            sent_at_once: Vec::new(),
             counters: Arc::clone(&seat.counters),
         }
     }
@@ -284,6 +287,7 @@ impl<M: Send> CoreContext<M> {
                 // What is left goes to the ring, whose completion reports the failure in order.
                 tracing::debug!("{conn:?}: {errno:?}");
             }
+            self.sent_at_once.push(conn);
         }
         let write_deadline = self.now + self.timeouts.write;
         let Some(socket) = self.socket_mut(conn) else { return };

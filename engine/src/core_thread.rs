@@ -175,8 +175,16 @@ impl<H: ConnectionHandler> Core<H> {
         let Some(socket) = socket.filter(|socket| socket.key == conn) else { return };
         socket.out.on_sent(chunks, pool);
         socket.write_deadline = None;
+        self.after_sent(conn);
+    }
+
+    /// Output left: those who wait for that go on, a close that waited for it too.
+    fn after_sent(&mut self, conn: ConnKey) {
+        let Some(socket) = self.cx.socket_mut(conn) else { return };
+        let sent_bytes = socket.out.take_sent_at_once();
         let is_attached = socket.attachment.is_some();
         let is_writable = socket.write_interest && socket.out.is_empty();
+        self.cx.counters.sent_bytes.add(sent_bytes);
         if is_attached {
             self.handler.on_sent(&mut self.cx, conn);
         }
@@ -188,12 +196,19 @@ impl<H: ConnectionHandler> Core<H> {
         self.cx.finish_close(conn);
     }
 
+    fn settle_sent_at_once(&mut self) {
+        while let Some(conn) = self.cx.sent_at_once.pop() {
+            self.after_sent(conn);
+        }
+    }
+
     fn closed(&mut self, conn: ConnKey) {
         let Some(slot) = self.cx.sockets.get_mut(conn.slot as usize) else { return };
         if slot.as_ref().is_none_or(|socket| socket.key != conn) {
             return;
         }
-        let Some(socket) = slot.take() else { return };
+        let Some(mut socket) = slot.take() else { return };
+        self.cx.counters.sent_bytes.add(socket.out.take_sent_at_once());
         if let Some(timer) = socket.timer {
             self.cx.wheel.remove(timer);
         }
@@ -337,6 +352,7 @@ impl<H: ConnectionHandler> CoreHandler for Core<H> {
         self.cx.advance_to(now);
         std::mem::swap(&mut self.cx.commands, commands);
         self.on_event(event);
+        self.settle_sent_at_once();
         std::mem::swap(&mut self.cx.commands, commands);
     }
 
@@ -350,6 +366,7 @@ impl<H: ConnectionHandler> CoreHandler for Core<H> {
         };
         for message in batch.by_ref().take(INBOX_BURST) {
             self.on_message(message);
+            self.settle_sent_at_once();
         }
         self.pending = (!batch.is_empty()).then_some(batch);
         std::mem::swap(&mut self.cx.commands, commands);

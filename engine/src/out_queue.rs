@@ -19,6 +19,7 @@ pub struct OutQueue {
     tail: Vec<u8>,
     queued_bytes: usize,
     in_flight_bytes: usize,
+    sent_at_once_bytes: u64,
 }
 
 /// A chunk of this size and more is sent in pieces, so that a slow reader's progress shows.
@@ -136,6 +137,7 @@ impl OutQueue {
                 SendNow::Failed(errno) => return Err(errno),
             };
             self.queued_bytes -= count;
+            self.sent_at_once_bytes += count as u64;
             if count == chunk.len() {
                 self.chunks.pop_front();
                 continue;
@@ -146,6 +148,11 @@ impl OutQueue {
             }
         }
         Ok(())
+    }
+
+    /// Bytes that left without the ring since this was asked last.
+    pub(crate) fn take_sent_at_once(&mut self) -> u64 {
+        std::mem::take(&mut self.sent_at_once_bytes)
     }
 
     fn seal_tail(&mut self) {

@@ -1,11 +1,7 @@
 //! The life of an asynchronous request: completed in `service`, from a thread, by one of many;
 //! what comes too late; handles that outlive their request; a client that is half gone.
 
-use std::{
-    sync::mpsc::channel,
-    thread,
-    time::Duration,
-};
+use std::{sync::mpsc::channel, thread, time::Duration};
 
 use ringcat::{AsyncContext, Context, ErrorKind, Result};
 
@@ -56,7 +52,8 @@ fn a_request_may_complete_inside_service() {
 #[test]
 fn a_thread_completes_a_parked_request() {
     let (servlet, contexts) = handing_over();
-    let context = Context::new("").servlet("/park", servlet).get("/fine", |_, res| res.write("fine"));
+    let context =
+        Context::new("").servlet("/park", servlet).get("/fine", |_, res| res.write("fine"));
     let server = TestServer::start(context);
     let mut client = server.client();
     client.ask("GET /park");

@@ -4,8 +4,8 @@
 use std::sync::mpsc::channel;
 
 use ringcat::{
-    AsyncContext, Context, DispatcherType, Error, ErrorKind, Filter, FilterChain, Request, Response,
-    Result,
+    AsyncContext, Context, DispatcherType, Error, ErrorKind, Filter, FilterChain, Request,
+    Response, Result,
 };
 
 use crate::support::{Journal, Noting, TestServer, handing_over, parking, take};

@@ -147,7 +147,8 @@ fn handles_of_a_stopped_server_are_illegal() {
 #[test]
 fn pipelined_requests_behind_a_parked_one_are_served() {
     let (servlet, contexts) = handing_over();
-    let context = Context::new("").servlet("/park", servlet).get("/next", |_, res| res.write("next"));
+    let context =
+        Context::new("").servlet("/park", servlet).get("/next", |_, res| res.write("next"));
     let server = TestServer::of(builder(context).drain_timeout(PATIENCE));
     let address = server.address();
     let mut client = server.client();

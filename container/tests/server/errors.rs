@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use ringcat::{
-    Context, Error, Filter, FilterChain, Next, Request, Response, Result, Valve,
-};
+use ringcat::{Context, Error, Filter, FilterChain, Next, Request, Response, Result, Valve};
 
 use crate::support::{TestServer, blocking, builder};
 

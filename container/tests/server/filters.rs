@@ -69,7 +69,11 @@ fn valves_and_filters_nest_in_their_order() {
         .valve(tracing("engine 2", &journal))
         .host(host);
     let server = TestServer::of(server);
-    server.client().send("GET /a.x HTTP/1.1\r\nHost: h.example\r\n\r\n").answer().expect(200, "done");
+    server
+        .client()
+        .send("GET /a.x HTTP/1.1\r\nHost: h.example\r\n\r\n")
+        .answer()
+        .expect(200, "done");
     let ways = ["engine", "engine 2", "host", "context", "first", "second"];
     let mut expected: Vec<String> = ways.iter().map(|name| format!("{name} in")).collect();
     expected.push("servlet".to_owned());

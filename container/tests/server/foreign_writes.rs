@@ -49,8 +49,7 @@ fn ten_megabytes_arrive_intact() {
         let context = take(&contexts);
         let content = Arc::new(noise(round, 10 * 1024 * 1024));
         let source = Arc::clone(&content);
-        let writer =
-            thread::spawn(move || write_all(&context, &source, &AtomicUsize::new(0)));
+        let writer = thread::spawn(move || write_all(&context, &source, &AtomicUsize::new(0)));
         let answer = client.answer();
         assert!(answer.is_whole);
         assert_eq!(answer.body.len(), content.len());

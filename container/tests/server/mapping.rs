@@ -12,8 +12,7 @@ fn told(
     move |req, res| {
         let info = req.path_info().unwrap_or("-");
         let kind = req.mapping().unwrap().kind.name();
-        let line =
-            format!("{name}|{}|{}|{info}|{kind}", req.context_path(), req.servlet_path());
+        let line = format!("{name}|{}|{}|{info}|{kind}", req.context_path(), req.servlet_path());
         res.write(line)
     }
 }
@@ -94,9 +93,7 @@ fn paths_are_decoded_and_normalised_before_they_are_mapped() {
 #[test]
 fn hosts_have_contexts_of_their_own() {
     let server = builder(Context::new("").get("/", told("default"))).host(
-        Host::new("a.example")
-            .alias("*.example.org")
-            .context(Context::new("").get("/", told("a"))),
+        Host::new("a.example").alias("*.example.org").context(Context::new("").get("/", told("a"))),
     );
     let server = TestServer::of(server);
     let mut client = server.client();

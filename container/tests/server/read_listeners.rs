@@ -2,9 +2,7 @@
 
 use std::sync::mpsc::{Sender, channel};
 
-use ringcat::{
-    AsyncContext, Context, Error, ErrorKind, ReadListener, Request, Response, Result,
-};
+use ringcat::{AsyncContext, Context, Error, ErrorKind, ReadListener, Request, Response, Result};
 
 use crate::support::{Journal, Noting, TestServer, streaming, take};
 
@@ -159,9 +157,11 @@ fn a_failing_reader_hears_of_it_and_so_do_the_listeners() {
         }
         client.expect_close();
         server.stop();
-        for entry in
-            [format!("reader.on_error({kind})"), format!("round.on_error({kind})"), "round.on_complete".to_owned()]
-        {
+        for entry in [
+            format!("reader.on_error({kind})"),
+            format!("round.on_error({kind})"),
+            "round.on_complete".to_owned(),
+        ] {
             assert_eq!(journal.count(&entry), 1, "{fails_at}: {entry} {:?}", journal.entries());
         }
     }

@@ -38,7 +38,10 @@ fn what_fits_the_buffer_has_a_length_and_what_does_not_is_chunked() {
     let mut client = server.client();
     let fits = client.get("/fits");
     fits.expect(200, &"x".repeat(8192));
-    assert_eq!((fits.field("Content-Length"), fits.field("Transfer-Encoding")), (Some("8192"), None));
+    assert_eq!(
+        (fits.field("Content-Length"), fits.field("Transfer-Encoding")),
+        (Some("8192"), None)
+    );
     let over = client.get("/over");
     over.expect(200, &("x".repeat(8192) + "yz"));
     let framing = (over.field("Content-Length"), over.field("Transfer-Encoding"));

@@ -13,9 +13,7 @@ use std::{
 
 use ringcat::{Context, ErrorKind};
 
-use crate::support::{
-    Client, Journal, PATIENCE, TestServer, blocking, builder, take, wait_until,
-};
+use crate::support::{Client, Journal, PATIENCE, TestServer, blocking, builder, take, wait_until};
 
 #[test]
 fn they_run_on_worker_threads_and_others_do_not() {

@@ -85,20 +85,13 @@ impl<O: Operation + 'static> Http11Hook<O> {
             self.date_due.set(now + DATE_PERIOD);
             self.date.borrow_mut().update(self.io.clock().unix_time().as_secs());
         }
-        if let Some(cell) = &call.cell {
-            cell.enter_callback();
-        }
         let before = self.call.borrow_mut().replace(call);
         assert!(before.is_none(), "calls of one core do not nest");
     }
 
     /// The call is over.
     pub(crate) fn leave(&self) -> CallState<O> {
-        let call = self.call.borrow_mut().take().expect("enter came before leave");
-        if let Some(cell) = &call.cell {
-            cell.leave_callback();
-        }
-        call
+        self.call.borrow_mut().take().expect("enter came before leave")
     }
 
     /// A cell that nobody refers to any more may serve another exchange; one with a handle left
