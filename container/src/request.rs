@@ -363,6 +363,10 @@ impl Request {
             return Err(self.warn_of_lacking_support());
         }
         let cell = self.hook.async_cell(&mut self.inner);
+        if matches!(self.hook, Hook::Core(_)) {
+            // The callback that runs now began before there was a cell to say so.
+            cell.enter_callback();
+        }
         cell.call(Some(Event::AsyncStart), None, Look::Never).map_err(call_error)?;
         let tree = self.tree();
         cell.set_timeout_millis(millis(tree.async_timeout(self.inner.listener)));

@@ -178,7 +178,6 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
         if call.encoder.is_committed() {
             cell.set_flag(Flag::Committed);
         }
-        cell.enter_callback();
         call.cell = Some(Arc::clone(&cell));
         cell
     }
