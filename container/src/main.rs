@@ -28,8 +28,10 @@ fn serve(options: &Options) -> Result<()> {
     let server = start(options)?;
     let addresses = server.local_addrs().iter().map(ToString::to_string).collect::<Vec<_>>();
     let cpus = server.pinned_cpus();
+    let cores = if cpus.len() == 1 { "core on CPU" } else { "cores on CPUs" };
+    let cpu_list = cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     println!(
-        "ringcat listens on http://{}, {} cores on CPUs {cpus:?}, backend native io_uring",
+        "ringcat listens on http://{}, {} {cores} {cpu_list}, backend native io_uring",
         addresses.join(", http://"),
         cpus.len(),
     );

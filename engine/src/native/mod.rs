@@ -14,7 +14,7 @@
 //! | `sockets` | what backend and handler share: connections, clock; the [`Io`] of a handler |
 //! | `ring` | the queues: push, enter, reap |
 //! | `operation` | submission entries with the memory rules in their constructors |
-//! | [`buffer_ring`] | the provided buffers and the leases of them |
+//! | `buffer_ring` | the provided buffers and the leases of them |
 //! | `user_data` | the name of an operation in 64 bits |
 //! | `socket_calls` | the few system calls on sockets that do not go through the ring |
 //! | [`stats`] | counters of a core |

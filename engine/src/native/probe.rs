@@ -245,14 +245,11 @@ fn explain(step: Step, errno: i32, host: Host) -> String {
     };
     let name = io::Error::from_raw_os_error(errno);
     let number = name.raw_os_error().unwrap_or(errno);
-    format!("{what} (errno {number}): {why}; {remedy}, or use engine.backend=portable")
+    format!("{what} (errno {number}): {why}; {remedy}")
 }
 
 fn too_old(what: &str, name: &str) -> String {
-    format!(
-        "io_uring lacks the {what} \"{name}\": the kernel is too old; use Linux 6.1 or later, \
-         or engine.backend=portable"
-    )
+    format!("io_uring lacks the {what} \"{name}\": the kernel is too old; use Linux 6.1 or later")
 }
 
 fn memory_reason(host: Host) -> String {
@@ -291,7 +288,7 @@ mod tests {
         let check = |step, errno, host: Host, expected: &[&str]| {
             let text = explain(step, errno, host);
             assert!(!text.contains('\n'), "{text}");
-            assert!(text.contains("engine.backend=portable"), "{text}");
+            assert!(text.contains("; "), "no remedy in {text:?}");
             for part in expected {
                 assert!(text.contains(part), "{text:?} should contain {part:?}");
             }
