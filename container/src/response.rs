@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use ringcat_protocol::{
     action_code::{ActionCode, ActionError, ActionHook, Hook},
-    async_cell::{Look, Took},
+    async_cell::Look,
     async_state_machine::Flag,
     response::{ErrorState, Response as ProtocolResponse},
 };
@@ -393,14 +393,7 @@ impl Response {
         }
         let Hook::Core(hook) = &self.hook else { return };
         let Some(cell) = hook.existing_cell() else { return };
-        let operations = loop {
-            match cell.take() {
-                Took::Taken { operations, .. } => break operations,
-                // Calls that returned before ours lie in the list, so we cannot go on without it.
-                // Its holder is between two instructions, and never in application code.
-                Took::Contended => std::thread::yield_now(),
-            }
-        };
+        let operations = cell.take_before_own_step();
         if operations.is_empty() {
             return;
         }

@@ -338,6 +338,20 @@ impl<O: Operation> AsyncCell<O> {
         Took::Taken { word, operations }
     }
 
+    /// The operations of calls that have returned, for an owner inside a callback whose own next
+    /// step must come behind them. It cannot come back for them later, as [`AsyncCell::take`]
+    /// lets it, so it waits for a caller that is inside: for a push, never for application code.
+    pub fn take_before_own_step(&self) -> Vec<O> {
+        let mut ops = self.lock();
+        let operations = std::mem::take(&mut ops.list);
+        ops.gathered_bytes = 0;
+        drop(ops);
+        if self.word().has(Flag::Waiters) {
+            self.wake_due_waiters();
+        }
+        operations
+    }
+
     /// The owner's step, second half: its own transition, from the word that came with the list.
     /// On_complete listeners run before, the effects being known from
     /// [`transition`](crate::async_state_machine::transition).
