@@ -114,7 +114,7 @@ impl<M: Send + 'static> Engine<M> {
         F: Fn(&CoreSeat<M>, Rc<dyn Io>) -> H + Send + Sync + 'static,
     {
         let cpus = choose_cpus(options)?;
-        let capabilities = probe::probe(&options.native).map_err(StartError::Ring)?;
+        let capabilities = probe_apart(&options.native)?;
         let listeners = listen::bind(&options.addresses, cpus.len(), options.native.backlog)
             .map_err(StartError::Listen)?;
         let addresses = listeners[0].iter().map(|listener| listener.local_addr).collect();
@@ -284,6 +284,16 @@ fn serve_core<H: ConnectionHandler>(start: CoreStart<H::Message>, factory: &Core
             std::process::exit(EXIT_STATUS_BUG);
         }
     });
+}
+
+/// Probes on a thread of its own: after a ring is dropped, the kernel lets the next blocking call of
+/// its thread fail with EINTR, and the caller's thread is the application's.
+fn probe_apart(options: &NativeOptions) -> Result<Capabilities, StartError> {
+    let probed = std::thread::scope(|scope| scope.spawn(|| probe::probe(options)).join());
+    match probed {
+        Ok(probed) => probed.map_err(StartError::Ring),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
 }
 
 /// Tools show the kernel's name of a thread, 15 characters of it: the number must be among them.
