@@ -49,8 +49,18 @@ pub(crate) struct CallState<O: Operation> {
     pub(crate) cell: Option<Arc<AsyncCell<O>>>,
     pub(crate) is_ack_due: bool,
     pub(crate) errno: Option<Errno>,
+    pub(crate) purpose: Purpose,
     pub(crate) credit_bytes: usize,
     pub(crate) deferred: Vec<O>,
+}
+
+/// What a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Application code runs, and may wait for a thread that writes.
+    Callback,
+    /// What other threads asked for is applied, and nobody waits.
+    Apply,
 }
 
 /// Cells that are kept for reuse, at most.
@@ -85,7 +95,9 @@ impl<O: Operation + 'static> Http11Hook<O> {
             self.date_due.set(now + DATE_PERIOD);
             self.date.borrow_mut().update(self.io.clock().unix_time().as_secs());
         }
-        if let Some(cell) = &call.cell {
+        if let Some(cell) = &call.cell
+            && call.purpose == Purpose::Callback
+        {
             cell.enter_callback();
         }
         let before = self.call.borrow_mut().replace(call);
@@ -95,7 +107,9 @@ impl<O: Operation + 'static> Http11Hook<O> {
     /// The call is over.
     pub(crate) fn leave(&self) -> CallState<O> {
         let call = self.call.borrow_mut().take().expect("enter came before leave");
-        if let Some(cell) = &call.cell {
+        if let Some(cell) = &call.cell
+            && call.purpose == Purpose::Callback
+        {
             cell.leave_callback();
         }
         call

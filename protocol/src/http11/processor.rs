@@ -27,7 +27,7 @@ use crate::{
         body_decoder::BodyDecoder,
         framing::{BodyLength, framing},
         head::{HeadParser, HeadProgress},
-        hook::{CallState, Http11Hook},
+        hook::{CallState, Http11Hook, Purpose},
         response_encoder::ResponseEncoder,
         target::parse_target,
     },
@@ -628,7 +628,8 @@ impl<A: Adapter> Http11Processor<A> {
         let resume = ResumeHandle { key: at.key, inbox: Arc::clone(&shared.inbox) };
         let name = at.name(cx);
         let delegation = Delegation { exchange, cell: Arc::clone(&cell), resume, name };
-        self.enter(shared, cx, at);
+        // The worker may write before this ends, and its own writes may wait.
+        self.enter(shared, cx, at, Purpose::Apply);
         let hook = Rc::clone(&shared.hook) as Rc<dyn ActionHook<A::Operation>>;
         let serviced =
             Current::in_exchange(name, || shared.adapter.delegate(delegation, Hook::Core(hook)));
@@ -718,7 +719,7 @@ impl<A: Adapter> Http11Processor<A> {
         let response = self.delegated.take().expect("the response stayed while delegated");
         let mut deferred = std::mem::take(&mut self.deferred);
         let name = at.name(cx);
-        self.enter(shared, cx, at);
+        self.enter(shared, cx, at, Purpose::Apply);
         let hook = Rc::clone(&shared.hook) as Rc<dyn ActionHook<A::Operation>>;
         let response = Current::in_exchange(name, || {
             shared.adapter.apply_delegated(response, Hook::Core(hook), operations, &mut deferred)
@@ -926,7 +927,9 @@ impl<A: Adapter> Http11Processor<A> {
     fn apply_deferred(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) {
         let deferred = std::mem::take(&mut self.deferred);
         if !deferred.is_empty() {
-            self.with_call(shared, cx, at, |adapter, call| (adapter.apply(call, deferred), ()));
+            self.with_call_for(Purpose::Apply, shared, cx, at, |adapter, call| {
+                (adapter.apply(call, deferred), ())
+            });
         }
     }
 
@@ -941,7 +944,9 @@ impl<A: Adapter> Http11Processor<A> {
             return;
         }
         self.credit_bytes += operations.iter().map(Operation::credit_bytes).sum::<usize>();
-        self.with_call(shared, cx, at, |adapter, call| (adapter.apply(call, operations), ()));
+        self.with_call_for(Purpose::Apply, shared, cx, at, |adapter, call| {
+            (adapter.apply(call, operations), ())
+        });
     }
 
     /// Leaves a callback: settles what was decided meanwhile (`exchange.md`, the owner's step).
@@ -1045,9 +1050,20 @@ impl<A: Adapter> Http11Processor<A> {
         at: At,
         f: impl FnOnce(&A, Call<A>) -> (Exchange<A::Note>, R),
     ) -> R {
+        self.with_call_for(Purpose::Callback, shared, cx, at, f)
+    }
+
+    fn with_call_for<R>(
+        &mut self,
+        purpose: Purpose,
+        shared: &mut Shared<A>,
+        cx: &mut Cx<A>,
+        at: At,
+        f: impl FnOnce(&A, Call<A>) -> (Exchange<A::Note>, R),
+    ) -> R {
         let exchange = self.exchange.take().expect("the core owns the exchange here");
         let name = at.name(cx);
-        self.enter(shared, cx, at);
+        self.enter(shared, cx, at, purpose);
         let hook = Rc::clone(&shared.hook) as Rc<dyn ActionHook<A::Operation>>;
         let call = Call { exchange, hook: Hook::Core(hook), name };
         let (exchange, result) = Current::in_exchange(name, || f(&shared.adapter, call));
@@ -1063,13 +1079,13 @@ impl<A: Adapter> Http11Processor<A> {
         at: At,
         f: impl FnOnce(&Http11Hook<A::Operation>) -> R,
     ) -> R {
-        self.enter(shared, cx, at);
+        self.enter(shared, cx, at, Purpose::Apply);
         let result = f(&shared.hook);
         self.leave(shared, cx, at);
         result
     }
 
-    fn enter(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At) {
+    fn enter(&mut self, shared: &mut Shared<A>, cx: &mut Cx<A>, at: At, purpose: Purpose) {
         // The last answer of a drain says so, also where its request came before the drain. One
         // with requests behind it is not the last: they arrived and will be served.
         if cx.is_draining() && !self.encoder.is_committed() && self.is_input_over(cx, at) {
@@ -1097,6 +1113,7 @@ impl<A: Adapter> Http11Processor<A> {
                 cell: self.cell.take(),
                 is_ack_due: self.is_ack_due,
                 errno,
+                purpose,
                 credit_bytes: 0,
                 deferred: Vec::new(),
             },
