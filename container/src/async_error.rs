@@ -51,9 +51,10 @@ pub(crate) fn set_error_state(
             Some(error) if error.kind() != ErrorKind::Io => error.status(),
             Some(_) | None => 500,
         };
-        response.set_failed(status);
-        if let Err(error) = cell.call(Some(Event::Complete(Side::Request)), None, Look::Never) {
-            tracing::error!("a request in error could not be completed: {error}");
+        match cell.call(Some(Event::Complete(Side::Request)), None, Look::Never) {
+            Ok(_) => response.set_failed(status),
+            // Another thread did, just now: then it is its answer that counts.
+            Err(error) => tracing::debug!("a request in error was completed already: {error}"),
         }
     } else if request.is_async_dispatching() {
         // A listener dispatched: this is not an error any longer.

@@ -8,7 +8,7 @@ use ringcat_protocol::{
     SocketEvent,
     action_code::Hook,
     adapter::{Adapter, Call, Delegation, Dispatched, Plan, Returned, Serviced},
-    async_state_machine::{AsyncState, Event},
+    async_state_machine::{AsyncState, Event, Side},
     exchange::Exchange,
     http11::target::TargetForm,
     protocol_error::ProtocolError,
@@ -244,7 +244,19 @@ impl CoyoteAdapter {
         request.fire(Some(&mut *response), None, "on_timeout", |listener, event| {
             listener.on_timeout(event)
         });
-        if cell.word().state() == AsyncState::TimingOut {
+        // Another thread may still complete; whoever changes the state first has the last word.
+        let is_unhandled = loop {
+            let word = cell.word();
+            if word.state() != AsyncState::TimingOut {
+                break false;
+            }
+            match cell.advance(word, Event::Error(Side::Request)) {
+                Ok(_) => break true,
+                Err(ringcat_protocol::async_cell::Advance::Changed(_)) => {}
+                Err(ringcat_protocol::async_cell::Advance::Illegal(_)) => break false,
+            }
+        };
+        if is_unhandled {
             async_error::set_error_state(request, response, None, async_error::Fire::Nothing);
         }
     }
