@@ -6,7 +6,8 @@ use memchr::memmem::Finder;
 /// What ends a head.
 const END: &[u8; 4] = b"\r\n\r\n";
 
-/// Finds the empty line that ends a head; made once, since making it costs more than a short search.
+/// Finds the empty line that ends a head; made once, since making it costs more than a short
+/// search.
 #[derive(Clone, Debug)]
 pub struct HeadEndFinder(Finder<'static>);
 

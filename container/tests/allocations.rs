@@ -1,6 +1,7 @@
 //! The path of a plain keep-alive request allocates nothing once it is warm: not in the engine, not
 //! in the protocol, not in the container, with a filter and three valves on the way. The only test
 //! of its program, since the allocator that counts is that of the whole process.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::{
     alloc::System,

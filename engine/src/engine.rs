@@ -286,8 +286,8 @@ fn serve_core<H: ConnectionHandler>(start: CoreStart<H::Message>, factory: &Core
     });
 }
 
-/// Probes on a thread of its own: after a ring is dropped, the kernel lets the next blocking call of
-/// its thread fail with EINTR, and the caller's thread is the application's.
+/// Probes on a thread of its own: after a ring is dropped, the kernel lets the next blocking call
+/// of its thread fail with EINTR, and the caller's thread is the application's.
 fn probe_apart(options: &NativeOptions) -> Result<Capabilities, StartError> {
     let probed = std::thread::scope(|scope| scope.spawn(|| probe::probe(options)).join());
     match probed {
