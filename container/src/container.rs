@@ -13,6 +13,7 @@ use crate::{
     error_report::error_page,
     filter::{Filter, FilterChain},
     mapper::{ContextIndex, HostIndex, Mapper, Mapping},
+    methods::Methods,
     request::Request,
     response::Response,
     servlet::{ServiceMode, Servlet},
@@ -23,7 +24,7 @@ use crate::{
 
 /// All containers of a server.
 pub struct ContainerTree {
-    pub(crate) valves: Vec<Box<dyn Valve>>,
+    pub(crate) valves: Vec<ValveNode>,
     pub(crate) hosts: Vec<HostNode>,
     pub(crate) contexts: Vec<ContextNode>,
     pub(crate) mapper: Mapper,
@@ -34,15 +35,29 @@ pub struct ContainerTree {
     pub(crate) pool: Arc<dyn Pool>,
 }
 
+/// A valve in its pipeline. What it says of itself is asked once, when the server is built.
+pub(crate) struct ValveNode {
+    pub(crate) name: String,
+    pub(crate) is_async_supported: bool,
+    pub(crate) valve: Box<dyn Valve>,
+}
+
+impl ValveNode {
+    pub(crate) fn new(valve: Box<dyn Valve>) -> Self {
+        let (name, is_async_supported) = (valve.name().to_owned(), valve.async_supported());
+        Self { name, is_async_supported, valve }
+    }
+}
+
 /// A virtual host.
 pub(crate) struct HostNode {
-    pub(crate) valves: Vec<Box<dyn Valve>>,
+    pub(crate) valves: Vec<ValveNode>,
 }
 
 /// A web application.
 pub(crate) struct ContextNode {
     pub(crate) path: String,
-    pub(crate) valves: Vec<Box<dyn Valve>>,
+    pub(crate) valves: Vec<ValveNode>,
     pub(crate) filters: Vec<FilterNode>,
     pub(crate) wrappers: Vec<WrapperNode>,
 }
@@ -52,6 +67,7 @@ pub(crate) struct FilterNode {
     pub(crate) name: String,
     pub(crate) pattern: UrlPattern,
     pub(crate) dispatchers: Vec<DispatcherType>,
+    pub(crate) is_async_supported: bool,
     pub(crate) filter: Box<dyn Filter>,
 }
 
@@ -59,8 +75,9 @@ pub(crate) struct FilterNode {
 pub(crate) struct WrapperNode {
     pub(crate) name: String,
     pub(crate) is_async_supported: bool,
+    pub(crate) accepted_methods: Option<Methods>,
     pub(crate) mode: ServiceMode,
-    pub(crate) valves: Vec<Box<dyn Valve>>,
+    pub(crate) valves: Vec<ValveNode>,
     pub(crate) servlet: Box<dyn Servlet>,
 }
 
@@ -92,7 +109,7 @@ impl ContainerTree {
     }
 
     /// The valves of one level on the way of a request.
-    pub(crate) fn valves(&self, level: Level, mapping: Mapping) -> &[Box<dyn Valve>] {
+    pub(crate) fn valves(&self, level: Level, mapping: Mapping) -> &[ValveNode] {
         match level {
             Level::Engine => &self.valves,
             Level::Host => &self.host(mapping.host).valves,
@@ -140,13 +157,13 @@ impl ContainerTree {
         let levels = [Level::Engine, Level::Host, Level::Context, Level::Wrapper];
         let valves = levels.into_iter().flat_map(|level| self.valves(level, mapping));
         let valves = valves
-            .filter(|valve| !valve.async_supported())
-            .map(|valve| format!("valve {}", valve.name()));
+            .filter(|valve| !valve.is_async_supported)
+            .map(|valve| format!("valve {}", valve.name));
         let context = self.context(mapping.context);
         let filters = context
             .filters
             .iter()
-            .filter(|filter| filter.applies_to(req) && !filter.filter.async_supported())
+            .filter(|filter| filter.applies_to(req) && !filter.is_async_supported)
             .map(|filter| format!("filter {}", filter.name));
         let servlet = self
             .wrapper(mapping)

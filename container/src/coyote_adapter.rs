@@ -19,6 +19,7 @@ use crate::{
     access_log::{AccessLogEntry, CoreAccessLog},
     async_error,
     container::{ContainerTree, write_report},
+    dispatch::DispatcherType,
     error::Error,
     guard::{guard, guard_drop, guard_quiet},
     methods::{Method, Methods},
@@ -93,7 +94,7 @@ impl CoyoteAdapter {
     fn check_method(&self, request: &Request) -> Option<Refusal> {
         let wrapper = self.tree.wrapper(request.note.mapping?)?;
         let method = request.method_kind();
-        let accepted = wrapper.servlet.accepted_methods();
+        let accepted = wrapper.accepted_methods;
         let allow = || Some(accepted.unwrap_or(Methods::ALL).allow_header());
         if method == Method::Trace {
             return Some(Refusal { status: 405, allow: allow(), location: None });
@@ -111,7 +112,12 @@ impl CoyoteAdapter {
         let mapping = request.note.mapping?;
         let levels = [Level::Engine, Level::Host, Level::Context, Level::Wrapper];
         let mut valves = levels.iter().flat_map(|level| self.tree.valves(*level, mapping));
-        let status = valves.find_map(|valve| valve.check_head(request))?;
+        let status = valves.find_map(|valve| {
+            guard(|| Ok(valve.valve.check_head(request))).unwrap_or_else(|error| {
+                tracing::error!("check_head of valve {} failed: {error}", valve.name);
+                Some(500)
+            })
+        })?;
         Some(Refusal { status, allow: None, location: None })
     }
 
@@ -182,11 +188,9 @@ impl CoyoteAdapter {
 
     /// The read step of an asynchronous event.
     fn read_step(&self, request: &mut Request, response: &mut Response) -> bool {
-        let is_started = request.cell().is_some_and(|cell| {
-            let word = cell.word();
-            cell.advance(word, Event::Operation).is_ok_and(|effects| !effects.refused)
-        });
-        if !is_started {
+        let started = request.cell().and_then(|cell| async_error::advance(&cell, Event::Operation));
+        // Refused: another thread completed or dispatched just now, and nobody is told.
+        if started.is_none_or(|effects| effects.refused) {
             return true;
         }
         if request.inner.is_read_owed && request.inner.body.len_available() > 0 {
@@ -230,15 +234,8 @@ impl CoyoteAdapter {
 
     fn timeout_step(&self, request: &mut Request, response: &mut Response) {
         let Some(cell) = request.cell() else { return };
-        let fires = loop {
-            let word = cell.word();
-            match cell.advance(word, Event::Timeout) {
-                Ok(effects) => break effects.fire_on_timeout,
-                Err(ringcat_protocol::async_cell::Advance::Changed(_)) => {}
-                Err(ringcat_protocol::async_cell::Advance::Illegal(_)) => break false,
-            }
-        };
-        if !fires {
+        let fired = async_error::advance(&cell, Event::Timeout);
+        if !fired.is_some_and(|effects| effects.fire_on_timeout) {
             return;
         }
         request.fire(Some(&mut *response), None, "on_timeout", |listener, event| {
@@ -261,8 +258,9 @@ impl CoyoteAdapter {
         }
     }
 
-    /// The dispatch step: the whole way again, to the target.
-    fn dispatch_step(&self, request: &mut Request, response: &mut Response) {
+    /// The dispatch step: the whole way again, to the target. `true`: the target blocks, so that
+    /// a worker has to go the way.
+    fn dispatch_step(&self, request: &mut Request, response: &mut Response) -> bool {
         // A listener of this very event may have asked for it.
         request.take_in(response);
         if let Some(target) = request.note.dispatch_target.take() {
@@ -271,12 +269,22 @@ impl CoyoteAdapter {
         if response.is_error_report_due() {
             // A response that is in error goes to its report; the dispatch is dropped.
             async_error::set_error_state(request, response, None, async_error::Fire::Nothing);
-            return;
+            return false;
         }
         if let Some(cell) = request.cell() {
             async_error::advance(&cell, Event::Dispatched);
         }
+        let wrapper = request.note.mapping.and_then(|mapping| self.tree.wrapper(mapping));
+        if wrapper.is_some_and(|wrapper| wrapper.mode == ServiceMode::Blocking) {
+            return true;
+        }
         self.run(request, response);
+        self.after_dispatch(request, response);
+        false
+    }
+
+    /// What follows when the target of a dispatch has returned.
+    fn after_dispatch(&self, request: &mut Request, response: &mut Response) {
         if request.note.error.is_some() {
             let error = request.note.error.clone();
             async_error::set_error_state(request, response, error, async_error::Fire::OnError);
@@ -353,18 +361,19 @@ impl Adapter for CoyoteAdapter {
             | SocketEvent::Stop => {}
         }
         let is_report_due = response.is_error_report_due() && request.is_async();
+        let mut is_for_worker = false;
         if request.is_async_dispatching() {
-            self.dispatch_step(&mut request, &mut response);
+            is_for_worker = self.dispatch_step(&mut request, &mut response);
         } else if is_report_due && request.is_async_completing() {
             self.run(&mut request, &mut response);
         }
-        if !request.is_async() {
+        if !request.is_async() && !is_for_worker {
             response.finish();
         }
         if !is_connection_usable && request.inner.failure.is_none() {
             response.close_now();
         }
-        Dispatched { exchange: close(request, response), is_connection_usable }
+        Dispatched { exchange: close(request, response), is_connection_usable, is_for_worker }
     }
 
     fn delegate(
@@ -416,6 +425,9 @@ impl Adapter for CoyoteAdapter {
         let (mut request, mut response) = open(call);
         response.inner.is_suspended = false;
         crate::container::report(&request, &mut response);
+        if request.note.dispatcher == DispatcherType::Async {
+            self.after_dispatch(&mut request, &mut response);
+        }
         self.after_service(&mut request, &mut response);
         close(request, response)
     }

@@ -43,7 +43,7 @@ impl FilterChain<'_> {
             return guard(|| wrapper.servlet.service(req, res));
         };
         let filter = &context.filters[*first];
-        req.clear_async_support_unless(filter.filter.async_supported());
+        req.clear_async_support_unless(filter.is_async_supported);
         guard(|| filter.filter.filter(req, res, FilterChain { context, wrapper, filters: rest }))
     }
 }

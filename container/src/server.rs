@@ -22,7 +22,7 @@ use ringcat_protocol::{
 
 use crate::{
     access_log::AccessLog,
-    container::{ContainerTree, ContextNode, FilterNode, HostNode, WrapperNode},
+    container::{ContainerTree, ContextNode, FilterNode, HostNode, ValveNode, WrapperNode},
     context::{Context, FilterDeclaration},
     coyote_adapter::CoyoteAdapter,
     error::{Error, Result},
@@ -253,7 +253,7 @@ impl ServerBuilder {
         let mut hosts = vec![self.default_host];
         hosts.extend(self.hosts);
         let mut tree = build_tree(hosts)?;
-        tree.valves = self.valves;
+        tree.valves = self.valves.into_iter().map(ValveNode::new).collect();
         tree.async_timeouts = async_timeouts;
         tree.body_bytes_max = self.body_bytes_max;
         tree.pool = Arc::clone(&pool) as Arc<dyn Pool>;
@@ -456,7 +456,8 @@ fn build_tree(hosts: Vec<Host>) -> Result<ContainerTree> {
             let context_index = mapper.add_context(host_index, &context.path)?;
             contexts.push(build_context(&mut mapper, context_index, context)?);
         }
-        host_nodes.push(HostNode { valves: host.valves });
+        let valves = host.valves.into_iter().map(ValveNode::new).collect();
+        host_nodes.push(HostNode { valves });
     }
     Ok(ContainerTree {
         valves: Vec::new(),
@@ -488,12 +489,14 @@ fn build_context(
             name: declaration.name,
             is_async_supported: declaration.servlet.is_async_supported(),
             mode: declaration.servlet.mode(),
-            valves: declaration.valves,
+            valves: declaration.valves.into_iter().map(ValveNode::new).collect(),
+            accepted_methods: declaration.servlet.accepted_methods(),
             servlet: declaration.servlet,
         });
     }
     let filters =
         filters.into_iter().map(|filter| build_filter(&path, filter)).collect::<Result<_>>()?;
+    let valves = valves.into_iter().map(ValveNode::new).collect();
     Ok(ContextNode { path, valves, filters, wrappers })
 }
 
@@ -504,7 +507,8 @@ fn build_filter(path: &str, declaration: FilterDeclaration) -> Result<FilterNode
             "context {path:?}, filter {name}: pattern {pattern:?}: {reason}"
         ))
     })?;
-    Ok(FilterNode { name, pattern, dispatchers, filter })
+    let is_async_supported = filter.async_supported();
+    Ok(FilterNode { name, pattern, dispatchers, is_async_supported, filter })
 }
 
 fn init_servlets(tree: &ContainerTree) -> Result<()> {

@@ -60,7 +60,7 @@ impl<'a> Next<'a> {
         let Some(valve) = tree.valves(level, mapping).get(index) else {
             return tree.basic(level, mapping, req, res);
         };
-        req.clear_async_support_unless(valve.async_supported());
-        guard(|| valve.invoke(req, res, Next { tree, mapping, level, index: index + 1 }))
+        req.clear_async_support_unless(valve.is_async_supported);
+        guard(|| valve.valve.invoke(req, res, Next { tree, mapping, level, index: index + 1 }))
     }
 }

@@ -116,6 +116,9 @@ pub struct Dispatched<N> {
     pub exchange: Exchange<N>,
     /// Whether the connection can go on.
     pub is_connection_usable: bool,
+    /// Whether a blocking servlet is the target of the dispatch: the exchange goes to
+    /// [`Adapter::delegate`] next.
+    pub is_for_worker: bool,
 }
 
 /// The parts of an exchange that a worker thread gives back.

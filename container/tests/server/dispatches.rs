@@ -278,3 +278,94 @@ fn a_dispatch_from_a_thread_races_with_service_and_always_arrives() {
         client.answer().expect(200, "st");
     }
 }
+
+/// A servlet that parks, and one at `/blocking` that its dispatch goes to, on a worker thread.
+fn parks_and_blocks(
+    blocks: impl Fn(&mut Request, &mut Response) -> Result<()> + Send + Sync + 'static,
+    journal: &Journal,
+) -> (Context, std::sync::mpsc::Receiver<AsyncContext>) {
+    let (sender, contexts) = channel();
+    let seen = journal.clone();
+    let parks = crate::support::streaming(move |req, res| {
+        let context = req.start_async()?;
+        context.add_listener(Noting::new("round", &seen))?;
+        res.write("core, ")?;
+        sender.send(context).unwrap();
+        Ok(())
+    });
+    let context = Context::new("").servlet("/", parks);
+    (context.servlet("/blocking", crate::support::blocking(blocks)), contexts)
+}
+
+#[test]
+fn a_blocking_target_runs_on_a_worker_and_reads_what_the_first_pass_left() {
+    let journal = Journal::default();
+    let blocks = |req: &mut Request, res: &mut Response| {
+        assert_eq!(req.dispatcher_type(), DispatcherType::Async);
+        let thread = std::thread::current().name().unwrap_or("").to_owned();
+        let content = req.read_to_end()?;
+        res.write(format!("{}, {}", thread, String::from_utf8_lossy(&content)))
+    };
+    let (context, contexts) = parks_and_blocks(blocks, &journal);
+    let server = TestServer::start(context);
+    let mut client = server.client();
+    for round in 1..=2 {
+        client.ask_with("POST /", &["Content-Length: 6"], "").send("abc");
+        let context = take(&contexts);
+        server.await_parked(round);
+        context.dispatch_to("/blocking").unwrap();
+        client.send("def");
+        let text = client.answer().text();
+        assert!(text.starts_with("core, http-worker-") && text.ends_with(", abcdef"), "{text}");
+        assert_eq!(context.complete().unwrap_err().kind(), ErrorKind::IllegalState);
+    }
+    server.stop();
+    assert_eq!(journal.entries(), ["round.on_complete", "round.on_complete"]);
+}
+
+#[test]
+fn a_blocking_target_that_fails_is_told_and_reported() {
+    let journal = Journal::default();
+    let (context, contexts) = parks_and_blocks(
+        |_req, res| {
+            res.reset_buffer()?;
+            Err(Error::servlet("no"))
+        },
+        &journal,
+    );
+    let server = TestServer::start(context);
+    let mut client = server.client();
+    client.ask("GET /");
+    let context = take(&contexts);
+    server.await_parked(1);
+    context.dispatch_to("/blocking").unwrap();
+    client.answer().expect_report(500);
+    server.stop();
+    assert_eq!(journal.entries(), ["round.on_error(Servlet)", "round.on_complete"]);
+}
+
+#[test]
+fn a_blocking_target_may_start_another_round() {
+    let journal = Journal::default();
+    let (context, contexts) = parks_and_blocks(
+        |req, res| {
+            let context = req.start_async()?;
+            res.write("worker, ")?;
+            std::thread::spawn(move || {
+                context.response().write("thread").unwrap();
+                context.complete().unwrap();
+            });
+            Ok(())
+        },
+        &journal,
+    );
+    let server = TestServer::start(context);
+    let mut client = server.client();
+    client.ask("GET /");
+    let context = take(&contexts);
+    server.await_parked(1);
+    context.dispatch_to("/blocking").unwrap();
+    client.answer().expect(200, "core, worker, thread");
+    server.stop();
+    assert_eq!(journal.entries(), ["round.on_start_async"]);
+}

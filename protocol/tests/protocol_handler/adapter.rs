@@ -411,7 +411,7 @@ impl Adapter for TestAdapter {
         if !is_async() {
             finish(&mut exchange.response, &hook);
         }
-        Dispatched { exchange, is_connection_usable }
+        Dispatched { exchange, is_connection_usable, is_for_worker: false }
     }
 
     fn delegate(&self, delegation: Delegation<Self>, _hook: Hook<Op>) -> Serviced<Note> {

@@ -59,15 +59,17 @@ impl<A: Adapter> Http11Processor<A> {
         }
     }
 
-    /// Gives the exchange to a worker thread.
+    /// Gives the exchange to a worker thread: at the end of its head, or when a dispatch sends it
+    /// to a servlet that blocks.
     pub(super) fn delegate(&mut self, turn: &mut Turn<'_, A>) -> SocketState {
-        turn.shared.counters.requests.add(1);
         turn.cx.set_read_deadline(turn.conn, None);
         let mut exchange = self.exchange.take().expect("the core owns the exchange here");
         let cell = Arc::clone(self.cell.get_or_insert_with(|| turn.shared.hook.new_cell(turn.key)));
         cell.set_head(|| exchange.request.head.share());
         let storage = exchange.request.head.give_back(true);
         turn.shared.put_head(storage);
+        self.piece = exchange.request.body.take_available();
+        self.is_inbound_ended = false;
         let resume = ResumeHandle { key: turn.key, inbox: Arc::clone(&turn.shared.inbox) };
         let name = turn.name();
         let delegation = Delegation { exchange, cell: Arc::clone(&cell), resume, name };

@@ -165,6 +165,7 @@ impl<A: Adapter> Http11Processor<A> {
             }
             Plan::Delegate => {
                 self.acknowledge(turn);
+                turn.shared.counters.requests.add(1);
                 Some(self.delegate(turn))
             }
         }

@@ -126,12 +126,16 @@ impl<A: Adapter> Http11Processor<A> {
         }
         let event = self.with_event_put_off(event);
         self.event_put_off = None;
-        let is_usable = self.with_call(turn, |adapter, call| {
+        let (is_usable, is_for_worker) = self.with_call(turn, |adapter, call| {
             let dispatched = adapter.async_dispatch(call, event);
-            (dispatched.exchange, dispatched.is_connection_usable)
+            let verdict = (dispatched.is_connection_usable, dispatched.is_for_worker);
+            (dispatched.exchange, verdict)
         });
         if !is_usable {
             self.encoder.keep_alive = false;
+        }
+        if is_for_worker {
+            return self.delegate(turn);
         }
         if self.is_async() {
             return SocketState::Long;
