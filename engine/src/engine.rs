@@ -72,8 +72,10 @@ pub enum StartError {
     Cpus(String),
     /// An address cannot be listened on; the text names it.
     Listen(io::Error),
-    /// A core could not be set up.
-    Core(CoreId, io::Error),
+    /// A core's ring could not be made.
+    CoreRing(CoreId, Refusal),
+    /// A core's thread could not be started.
+    Thread(CoreId, io::Error),
 }
 
 impl fmt::Display for StartError {
@@ -82,7 +84,12 @@ impl fmt::Display for StartError {
             Self::Ring(refusal) => write!(f, "{refusal}"),
             Self::Cpus(why) => f.write_str(why),
             Self::Listen(error) => write!(f, "{error}"),
-            Self::Core(core, error) => write!(f, "core {core} did not start: {error}"),
+            Self::CoreRing(core, refusal) => write!(f, "core {core}: {refusal}"),
+            Self::Thread(core, error) => write!(
+                f,
+                "core {core}: its thread could not be started: {error}; raise the limit of \
+                 processes (ulimit -u, TasksMax), or start fewer cores with --cores"
+            ),
         }
     }
 }
@@ -128,7 +135,10 @@ impl<M: Send + 'static> Engine<M> {
         let (ready, started) = mpsc::channel();
         for (index, (cpu, listeners)) in cpus.iter().zip(listeners).enumerate() {
             let id = CoreId(u16::try_from(index).expect("choose_cpus bounds the count"));
-            let wake = Arc::new(EventFd::new().map_err(|error| StartError::Core(id, error))?);
+            let wake =
+                Arc::new(EventFd::new().map_err(|error| {
+                    StartError::CoreRing(id, Refusal::of_core(&error, cpus.len()))
+                })?);
             let seat = CoreSeat {
                 id,
                 inbox: Arc::new(Inbox::new(Box::new(Arc::clone(&wake)))),
@@ -149,7 +159,7 @@ impl<M: Send + 'static> Engine<M> {
             let thread = std::thread::Builder::new()
                 .name(name)
                 .spawn(move || run_core(start, &*factory))
-                .map_err(|error| StartError::Core(id, error))?;
+                .map_err(|error| StartError::Thread(id, error))?;
             engine.threads.push(thread);
         }
         drop(ready);
@@ -218,7 +228,8 @@ impl<M: Send + 'static> Engine<M> {
         let mut first_error = None;
         for (core, result) in started.iter().take(self.seats.len()) {
             if let Err(error) = result {
-                first_error.get_or_insert(StartError::Core(core, error));
+                let refusal = Refusal::of_core(&error, self.seats.len());
+                first_error.get_or_insert(StartError::CoreRing(core, refusal));
             }
         }
         let Some(error) = first_error else { return Ok(()) };

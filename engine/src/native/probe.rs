@@ -46,6 +46,15 @@ pub struct Refusal {
     host: Host,
 }
 
+impl Refusal {
+    /// Explains why the ring of one of `cores` cores could not be made, although the probe's could:
+    /// limits are for all rings together.
+    pub(crate) fn of_core(error: &io::Error, cores: usize) -> Self {
+        let host = Host { cores, ..Host::read() };
+        Self { step: Step::Setup, errno: errno(error), host }
+    }
+}
+
 /// What the probe was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
