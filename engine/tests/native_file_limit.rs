@@ -18,17 +18,24 @@ use ringcat_engine::{
 #[test]
 fn accepting_pauses_without_descriptors_and_goes_on_after_a_close() {
     let (sender, accepted) = mpsc::channel();
+    let (closed_sender, closed) = mpsc::channel();
     let server = Server::start(NativeOptions::default(), move || {
-        move |_: &mut Turn<'_>, event: Event| {
-            if let Event::Accepted { conn, .. } = event {
-                sender.send(conn).unwrap();
-            }
+        move |_: &mut Turn<'_>, event: Event| match event {
+            Event::Accepted { conn, .. } => sender.send(conn).unwrap(),
+            Event::Closed(conn) => closed_sender.send(conn).unwrap(),
+            _ => {}
         }
     });
     let first = server.connect();
     let conn = next(&accepted);
-    // The clients take all descriptors of this process, and none is left to accept with.
+    let second = server.connect();
+    let second_conn = next(&accepted);
+    // The clients take all descriptors of this process, and none is left to accept with. What is
+    // closed after the pause was asked for says that the acceptor is at rest.
     server.command(Command::PauseAccept);
+    server.command(Command::Close(second_conn));
+    assert_eq!(next(&closed), second_conn);
+    drop(second);
     let limit = libc::rlimit { rlim_cur: highest_descriptor() + 5, rlim_max: hard_limit() };
     // SAFETY: the kernel reads the `rlimit` during the call.
     let answer = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
