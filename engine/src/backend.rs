@@ -241,6 +241,11 @@ pub trait Io {
     /// Whether the kernel holds input of the connection that was not received yet.
     fn unread(&self, conn: ConnKey) -> bool;
 
+    /// Whether the peer has reset the connection, asked of the kernel, whatever events came.
+    fn is_reset(&self, _conn: ConnKey) -> bool {
+        false
+    }
+
     /// The backend's clock, for this and other threads.
     fn clock(&self) -> Clock;
 

@@ -4,13 +4,13 @@
 use std::{rc::Rc, time::Duration};
 
 use crate::{
-    backend::{Command, Commands, Io},
+    backend::{Command, Commands, Errno, Io},
     connection_handler::SocketState,
     core_counters::CoreCounters,
     inbox::Inbox,
     key::{ConnKey, CoreId},
     out_queue::BufferPool,
-    socket::{Phase, ReadDeadline, Socket},
+    socket::{Failure, Phase, ReadDeadline, Socket},
     sync::Arc,
     timer_wheel::{TimerId, TimerWheel},
     timestamp::Timestamp,
@@ -238,6 +238,29 @@ impl<M: Send> CoreContext<M> {
     /// Posts a message to this core itself; it runs after the current `process` returned.
     pub fn post(&self, message: M) {
         self.inbox.post(CoreMessage::Handler(message));
+    }
+
+    /// Asks the kernel whether the peer of a connection has reset it; if so the connection has
+    /// failed from now on, and the handler is to process the error.
+    pub fn fail_if_reset(&mut self, conn: ConnKey) -> bool {
+        let is_reset = self.io.is_reset(conn);
+        is_reset && self.fail(conn, Failure::System(Errno::ECONNRESET))
+    }
+
+    /// Marks a connection as failed; `false` if it had failed before, or is closing anyway: the
+    /// first failure counts, and what follows from it is its echo.
+    pub(crate) fn fail(&mut self, conn: ConnKey, failure: Failure) -> bool {
+        let core = self.id;
+        let Some(socket) = self.socket_mut(conn) else { return false };
+        if socket.phase == Phase::Closing || !socket.can_send() {
+            return false;
+        }
+        socket.failure = Some(failure);
+        socket.is_demanded = false;
+        socket.out.discard();
+        self.counters.connections_failed.add(1);
+        tracing::debug!("core {core}: {conn:?} failed: {failure:?}");
+        true
     }
 
     /// Does what a socket state asks for, and sends what is queued.

@@ -149,19 +149,11 @@ impl<H: ConnectionHandler> Core<H> {
         }
     }
 
-    /// The first failure of a connection counts; what follows from it is its echo.
     fn failed(&mut self, conn: ConnKey, failure: Failure) {
-        let Some(socket) = self.cx.socket_mut(conn) else { return };
-        if socket.phase == Phase::Closing || !socket.can_send() {
+        if !self.cx.fail(conn, failure) {
             return;
         }
-        socket.failure = Some(failure);
-        socket.is_demanded = false;
-        socket.out.discard();
-        let is_attached = socket.attachment.is_some();
-        self.cx.counters.connections_failed.add(1);
-        tracing::debug!("core {}: {conn:?} failed: {failure:?}", self.cx.id);
-        if is_attached {
+        if self.cx.socket(conn).is_some_and(|socket| socket.attachment.is_some()) {
             self.process(conn, SocketEvent::Error);
         } else {
             self.cx.close_now(conn);

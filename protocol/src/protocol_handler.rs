@@ -2,7 +2,7 @@
 //! the process loop, and puts the processor where its state says: back to the pool, or into the
 //! waiting set. Stands for Tomcat's `AbstractProtocol.ConnectionHandler`.
 
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 
 use ringcat_engine::{
     backend::Io,
@@ -30,6 +30,9 @@ use crate::{
     message::{InboxDoorbell, Message},
     response::BUFFER_BYTES,
 };
+
+/// How long after it was parked an exchange's client is looked for.
+const PEER_CHECK_DELAY: Duration = Duration::from_millis(250);
 
 /// Recycled processors that keep their memory.
 const POOL_COUNT_MAX: usize = 64;
@@ -151,7 +154,11 @@ impl<A: Adapter> ProtocolHandler<A> {
         match state {
             SocketState::Open | SocketState::Closed => self.release(cx, (conn, key), processor),
             SocketState::Long if processor.is_async() => {
-                let deadline = processor.async_deadline();
+                let check = processor.is_peer_check_due().then(|| cx.now() + PEER_CHECK_DELAY);
+                let deadline = match (processor.async_deadline(), check) {
+                    (Some(deadline), Some(check)) => Some(deadline.min(check)),
+                    (deadline, check) => deadline.or(check),
+                };
                 self.table.attach(key, processor);
                 self.table.park(cx, key, deadline);
                 self.shared.counters.parked.add(1);
@@ -288,10 +295,15 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
         if is_due {
             self.shared.counters.timeouts.add(1);
             self.process_exchange(cx, key, SocketEvent::Timeout);
-        } else {
-            // The timeout was moved without a look yet: park anew, with the deadline that counts.
-            self.process_exchange(cx, key, SocketEvent::OpenRead);
+            return;
         }
+        if let Some(processor) = self.table.processor_mut(key) {
+            processor.peer_checked();
+        }
+        let is_lost = self.table.connection(key).is_some_and(|conn| cx.fail_if_reset(conn));
+        let event = if is_lost { SocketEvent::Error } else { SocketEvent::OpenRead };
+        // Without an error it parks anew, with the deadline that counts now.
+        self.process_exchange(cx, key, event);
     }
 
     fn on_sent(&mut self, cx: &mut Cx<A>, conn: ConnKey) {

@@ -36,6 +36,14 @@ pub(crate) fn is_unread(fd: RawFd) -> bool {
     answer == 0 && count > 0
 }
 
+/// The events of poll(2) that a socket always reports: errors and hang-ups.
+pub(crate) fn pending_events(fd: RawFd) -> i32 {
+    let mut asked = libc::pollfd { fd, events: 0, revents: 0 };
+    // SAFETY: the kernel reads and writes the one `pollfd` during the call, which does not wait.
+    let count = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    if count > 0 { i32::from(asked.revents) } else { 0 }
+}
+
 /// Accepts a connection if one waits.
 ///
 /// # Errors

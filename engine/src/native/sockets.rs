@@ -7,9 +7,12 @@ use std::{
     os::fd::{AsRawFd, OwnedFd},
 };
 
-use super::{connection::Connection, socket_calls};
+use super::{
+    connection::{Connection, departure},
+    socket_calls,
+};
 use crate::{
-    backend::{Errno, Io, SendNow},
+    backend::{Departure, Errno, Io, SendNow},
     key::ConnKey,
     slab::{Slab, SlabKey},
     timestamp::{Clock, Timestamp},
@@ -61,6 +64,14 @@ impl Io for Sockets {
     fn unread(&self, conn: ConnKey) -> bool {
         self.open(conn, |fd, _| self.has_unreaped.get() || socket_calls::is_unread(fd.as_raw_fd()))
             .unwrap_or(false)
+    }
+
+    fn is_reset(&self, conn: ConnKey) -> bool {
+        let asked = self.open(conn, |fd, connection| {
+            let events = socket_calls::pending_events(fd.as_raw_fd());
+            events != 0 && departure(events, connection.write) == Departure::Reset
+        });
+        asked.unwrap_or(false)
     }
 
     fn clock(&self) -> Clock {

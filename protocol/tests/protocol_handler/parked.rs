@@ -187,6 +187,19 @@ fn a_dispatch_runs_its_target_and_may_start_anew() {
 }
 
 #[test]
+fn a_reset_that_no_event_tells_is_noticed_within_a_second() {
+    let mut site = Site::new();
+    let conn = site.get("/park");
+    let handle = site.stage.handle();
+    site.driver.reset_silently(conn);
+    site.driver.skip(Duration::from_millis(300));
+    site.driver.turn();
+    assert_eq!(site.stage.count("on_error connection"), 1, "{:?}", site.stage.journal());
+    assert_eq!(handle.complete(), Err(CallError::Closed));
+    site.finish(&[conn]);
+}
+
+#[test]
 fn a_reset_while_parked_is_an_error_and_the_end() {
     let mut site = Site::new();
     let conn = site.get("/park");

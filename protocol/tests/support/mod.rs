@@ -32,6 +32,7 @@ pub(crate) struct Kernel {
     now: Cell<Timestamp>,
     wire: RefCell<HashMap<ConnKey, Vec<u8>>>,
     unread: RefCell<HashSet<ConnKey>>,
+    reset: RefCell<HashSet<ConnKey>>,
     /// Bytes that `send_now` still takes.
     pub(crate) room: Cell<usize>,
 }
@@ -59,6 +60,10 @@ impl Io for Kernel {
 
     fn unread(&self, conn: ConnKey) -> bool {
         self.unread.borrow().contains(&conn)
+    }
+
+    fn is_reset(&self, conn: ConnKey) -> bool {
+        self.reset.borrow().contains(&conn)
     }
 
     fn clock(&self) -> Clock {
@@ -113,6 +118,7 @@ impl<H: ConnectionHandler> Driver<H> {
             now: Cell::new(Timestamp::from_nanos(1_000_000_000)),
             wire: RefCell::default(),
             unread: RefCell::default(),
+            reset: RefCell::default(),
             room: Cell::new(usize::MAX),
         });
         let seat = CoreSeat {
@@ -214,6 +220,11 @@ impl<H: ConnectionHandler> Driver<H> {
     }
 
     /// Says whether the kernel holds input of the connection.
+    /// The peer resets the connection, and no event tells.
+    pub(crate) fn reset_silently(&mut self, conn: ConnKey) {
+        self.kernel.reset.borrow_mut().insert(conn);
+    }
+
     pub(crate) fn set_unread(&mut self, conn: ConnKey, unread: bool) {
         let mut set = self.kernel.unread.borrow_mut();
         if unread {

@@ -51,6 +51,8 @@ pub(crate) struct Http11Processor<A: Adapter> {
     /// Decoded bytes on their way to a worker.
     pub(super) piece: Vec<u8>,
     pub(super) is_inbound_ended: bool,
+    /// Whether the kernel was asked, while the exchange was parked, if its client is still there.
+    pub(super) is_peer_checked: bool,
 }
 
 /// Where an exchange is.
@@ -97,6 +99,7 @@ impl<A: Adapter> Http11Processor<A> {
             swallowed_bytes: 0,
             piece: Vec::new(),
             is_inbound_ended: false,
+            is_peer_checked: false,
         }
     }
 
@@ -205,6 +208,7 @@ impl<A: Adapter> Http11Processor<A> {
             swallowed_bytes,
             piece,
             is_inbound_ended,
+            is_peer_checked,
         } = self;
         let exchange = exchange.as_mut().expect("an exchange is recycled by its owner");
         exchange.request.recycle();
@@ -230,6 +234,7 @@ impl<A: Adapter> Http11Processor<A> {
         *swallowed_bytes = 0;
         *piece = Vec::new();
         *is_inbound_ended = false;
+        *is_peer_checked = false;
         // The note has let go of its handles by now.
         if let Some(cell) = cell {
             shared.hook.keep_cell(cell);

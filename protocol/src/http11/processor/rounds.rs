@@ -39,6 +39,18 @@ impl<A: Adapter> Http11Processor<A> {
         Some(Timestamp::from_nanos(cell.start_nanos()) + Duration::from_millis(millis))
     }
 
+    /// Whether the kernel is still to be asked if the client of this parked exchange is there: a
+    /// reset that follows a request at once can go by a multishot receive (seen on Linux 6.18,
+    /// once in some ten thousand), and nothing else would tell before the answer.
+    pub(crate) fn is_peer_check_due(&self) -> bool {
+        !self.is_peer_checked
+    }
+
+    /// The kernel was asked.
+    pub(crate) fn peer_checked(&mut self) {
+        self.is_peer_checked = true;
+    }
+
     /// Leaves the callback that ended while a caller was inside, before anything else happens.
     /// `Some`: that ends this event too; if a caller still is inside, it comes again.
     pub(super) fn settle_callback(
