@@ -181,6 +181,31 @@ fn a_read_fails_when_the_client_leaves() {
 }
 
 #[test]
+fn a_write_fails_when_the_client_leaves() {
+    let (sender, kinds) = channel();
+    let context = Context::new("").servlet(
+        "/",
+        blocking(move |_req, res| {
+            let error = loop {
+                if let Err(error) = res.write(vec![b'x'; 16 * 1024]).and_then(|()| res.flush()) {
+                    break error;
+                }
+            };
+            sender.send(error.kind()).unwrap();
+            Err(error)
+        }),
+    );
+    let server = TestServer::start(context);
+    let mut client = server.client();
+    client.ask("GET /");
+    client.receive_until("xxxx");
+    client.reset();
+    assert_eq!(take(&kinds), ErrorKind::Io);
+    let report = server.stop();
+    assert_eq!((report.aborted, report.connections_closed), (1, 1));
+}
+
+#[test]
 fn a_flush_reaches_the_client_while_the_servlet_works_on() {
     let (go_on, wait) = channel::<()>();
     let wait = Mutex::new(wait);
