@@ -4,7 +4,7 @@
 
 use std::{any::Any, borrow::Cow, collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use ringcat_engine::sync::Arc;
+use ringcat_engine::{backend::Errno, sync::Arc};
 use ringcat_protocol::{
     action_code::Hook,
     async_cell::{AsyncCell, Look},
@@ -240,9 +240,10 @@ impl Request {
     /// [`ReadListener`], or as a blocking servlet, or is called when the content is complete.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         if let Hook::Worker { cell, .. } = &self.hook {
-            let count = cell.read_blocking(buffer, None)?;
+            let count = cell.read_blocking(buffer, None).map_err(worker_read_error)?;
             if count == 0 && !buffer.is_empty() {
                 self.inner.body.finish();
+                self.inner.trailers = cell.trailers().to_vec();
             }
             return Ok(count);
         }
@@ -628,6 +629,15 @@ impl std::io::Read for Request {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         Self::read(self, buffer).map_err(std::io::Error::other)
     }
+}
+
+/// What a blocking read failed with: content that breaks its framing is the client's fault, and
+/// the rest is the connection's.
+fn worker_read_error(error: std::io::Error) -> Error {
+    if error.raw_os_error() == Some(Errno::EBADMSG.0) {
+        return Error::protocol_violation(400, "the content is broken");
+    }
+    error.into()
 }
 
 /// The host that a request names, without port: that of an absolute target, else of `Host`.

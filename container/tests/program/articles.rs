@@ -143,7 +143,9 @@ fn one_core_sleeps_one_after_the_other_and_parks_all_at_once() {
     let check = |target, expected: [f64; 3]| {
         let seconds = three_at_once(&process, target);
         for (seconds, least) in seconds.iter().zip(expected) {
-            assert!((least..least + 1.5).contains(seconds), "{target}: {seconds} s, not {least}");
+            // The three do not begin at the same moment, so the last may wait a little less.
+            let bounds = least - 0.2..least + 1.5;
+            assert!(bounds.contains(seconds), "{target}: {seconds} s, not {least}");
         }
     };
     check("/examples/sync", [2.0, 4.0, 6.0]);

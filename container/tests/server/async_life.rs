@@ -1,12 +1,16 @@
 //! The life of an asynchronous request: completed in `service`, from a thread, by one of many;
 //! what comes too late; handles that outlive their request; a client that is half gone.
 
-use std::{sync::mpsc::channel, thread, time::Duration};
+use std::{
+    sync::{Arc, Mutex, mpsc::channel},
+    thread,
+    time::Duration,
+};
 
-use ringcat::{AsyncContext, Context, ErrorKind, Result};
+use ringcat::{AsyncContext, Context, ErrorKind, Response, Result};
 
 use crate::support::{
-    Journal, Noting, TestServer, blocking, handing_over, parking, take, wait_until,
+    Client, Journal, Noting, TestServer, blocking, handing_over, parking, take, wait_until,
 };
 
 #[track_caller]
@@ -309,4 +313,88 @@ fn a_blocking_servlet_may_start_async_too() {
         // The two threads write at the same time; what each wrote is whole.
         assert!(text.contains("by the worker, ") && text.contains("by the test"), "{text}");
     }
+}
+
+/// A server on one core with a servlet that parks, and one that does something to what is parked.
+fn reaching_over(
+    act: impl Fn(&AsyncContext, &mut Response) -> Result<()> + Send + Sync + 'static,
+) -> (TestServer, Client) {
+    let parked = Arc::new(Mutex::new(None));
+    let kept = Arc::clone(&parked);
+    let context = Context::new("")
+        .servlet(
+            "/park",
+            parking(move |req, _res| {
+                *kept.lock().unwrap() = Some(req.start_async()?);
+                Ok(())
+            }),
+        )
+        .get("/act", move |_req, res| {
+            let context = parked.lock().unwrap().take().unwrap();
+            act(&context, res)
+        });
+    let server = TestServer::start(context);
+    let mut client = server.client();
+    client.ask("GET /park");
+    server.await_parked(1);
+    (server, client)
+}
+
+#[test]
+fn a_request_may_complete_another_one_of_its_core() {
+    let (server, mut parked) = reaching_over(|context, res| {
+        context.response().write("by another request")?;
+        context.complete()?;
+        expect_illegal(context.complete());
+        res.write("completed it")
+    });
+    server.get("/act").expect(200, "completed it");
+    parked.answer().expect(200, "by another request");
+}
+
+#[test]
+fn a_core_never_waits_for_credit() {
+    let (server, mut parked) = reaching_over(|context, res| {
+        let piece = vec![b'x'; 32 * 1024];
+        let mut count = 0;
+        let refused = loop {
+            match context.response().write(&*piece) {
+                Ok(()) => count += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+        context.complete()?;
+        res.write(format!("{count}"))
+    });
+    let count: usize = server.get("/act").text().parse().unwrap();
+    assert!((1..100).contains(&count), "{count}");
+    let answer = parked.answer();
+    assert_eq!((answer.is_whole, answer.body.len()), (true, count * 32 * 1024));
+}
+
+#[test]
+fn head_and_old_clients_get_asynchronous_answers_too() {
+    let (servlet, contexts) = handing_over();
+    let server = TestServer::start(Context::new("").servlet("/", servlet));
+    let answer = |context: AsyncContext| {
+        context.response().write("four").unwrap();
+        context.response().flush().unwrap();
+        context.response().write("more").unwrap();
+        context.complete().unwrap();
+    };
+    let mut client = server.client();
+    client.ask("HEAD /");
+    answer(take(&contexts));
+    assert_eq!(client.answer_to_head().status, 200);
+    client.ask("GET /");
+    answer(take(&contexts));
+    client.answer().expect(200, "fourmore");
+    // Without chunks the end of the connection is the end of the content.
+    client.send("GET / HTTP/1.0\r\n\r\n");
+    answer(take(&contexts));
+    let old = client.answer();
+    old.expect(200, "fourmore");
+    assert_eq!((old.field("Transfer-Encoding"), old.field("Content-Length")), (None, None));
+    client.expect_close();
 }

@@ -90,6 +90,43 @@ fn a_read_waits_for_the_client() {
 }
 
 #[test]
+fn the_end_of_the_content_brings_the_trailers() {
+    let context = Context::new("").servlet(
+        "/",
+        blocking(|req, res| {
+            assert!(req.trailers().is_empty(), "they come after the content");
+            let content = req.read_to_end()?;
+            res.write(format!("{} {:?}", content.len(), req.trailers()))
+        }),
+    );
+    let server = TestServer::start(context);
+    let mut client = server.client();
+    client.send(
+        "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
+         1\r\na\r\n0\r\nX-Sum: 7\r\n\r\n",
+    );
+    client.answer().expect(200, &format!("1 {:?}", [(b"x-sum".to_vec(), b"7".to_vec())]));
+    client.ask_with("POST /", &[], "ab").answer().expect(200, "2 []");
+}
+
+#[test]
+fn broken_content_is_the_client_s_error() {
+    let context = Context::new("").servlet(
+        "/",
+        blocking(|req, _res| {
+            let error = req.read_to_end().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ProtocolViolation);
+            Err(error)
+        }),
+    );
+    let server = TestServer::start(context);
+    let mut client = server.client();
+    client.send("POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send("1\r\na\r\nno size\r\n").answer().expect_report(400);
+    client.expect_close();
+}
+
+#[test]
 fn content_that_a_worker_leaves_is_swallowed() {
     let context = Context::new("").servlet(
         "/",
@@ -141,6 +178,31 @@ fn a_read_fails_when_the_client_leaves() {
         assert_eq!(take(&kinds), ErrorKind::Io, "resets: {resets}");
         assert_eq!(server.stop().statuses[1], 0);
     }
+}
+
+#[test]
+fn a_write_fails_when_the_client_leaves() {
+    let (sender, kinds) = channel();
+    let context = Context::new("").servlet(
+        "/",
+        blocking(move |_req, res| {
+            let error = loop {
+                if let Err(error) = res.write(vec![b'x'; 16 * 1024]).and_then(|()| res.flush()) {
+                    break error;
+                }
+            };
+            sender.send(error.kind()).unwrap();
+            Err(error)
+        }),
+    );
+    let server = TestServer::start(context);
+    let mut client = server.client();
+    client.ask("GET /");
+    client.receive_until("xxxx");
+    client.reset();
+    assert_eq!(take(&kinds), ErrorKind::Io);
+    let report = server.stop();
+    assert_eq!((report.aborted, report.connections_closed), (1, 1));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::{
     collections::VecDeque,
     io,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     task::{Poll, Waker},
     time::Duration,
 };
@@ -29,11 +29,16 @@ pub struct Pushed {
     pub is_owed: bool,
 }
 
+/// Name, in lower case, and value of a trailer field.
+pub type TrailerField = (Vec<u8>, Vec<u8>);
+
 /// The queue with its end.
 pub(super) struct Inbound {
     /// 0 while more may come, 1 after the last byte, an errno and 2 after a failure.
     end: AtomicU32,
     queued_bytes: AtomicUsize,
+    /// Set before `end`, if there are any.
+    trailers: OnceLock<Vec<TrailerField>>,
     queue: Mutex<Queue>,
     /// What a reader has taken out and not used up; readers lock it while they copy.
     front: Mutex<Front>,
@@ -80,6 +85,19 @@ impl<O: Operation> AsyncCell<O> {
         drop(queue);
         waiters.into_iter().for_each(Waker::wake);
         Some(Pushed { queued_bytes: before + bytes.len(), is_owed })
+    }
+
+    /// Leaves the trailer fields for whoever reads to the end; once, and before
+    /// [`AsyncCell::finish_inbound`]. The owner's.
+    pub fn set_trailers(&self, trailers: Vec<TrailerField>) {
+        let refused = self.inbound().trailers.set(trailers);
+        debug_assert!(refused.is_ok(), "a body ends once");
+    }
+
+    /// The trailer fields, after a read that found the end of the body. Any thread.
+    pub fn trailers(&self) -> &[TrailerField] {
+        let trailers = self.inbound.get().and_then(|inbound| inbound.trailers.get());
+        trailers.map_or(&[], Vec::as_slice)
     }
 
     /// Notes that the last byte of the body was pushed; answers whether a read callback was owed.
@@ -249,6 +267,7 @@ impl Inbound {
         Self {
             end: AtomicU32::new(END_OPEN),
             queued_bytes: AtomicUsize::new(0),
+            trailers: OnceLock::new(),
             queue: Mutex::new(Queue::default()),
             front: Mutex::new(Front::default()),
         }

@@ -23,6 +23,7 @@
 //! | `head` | anybody | the owner, once | `OnceLock` |
 //! | `inbound` queue | lock holder | the owner pushes, readers take | as `ops` (2) |
 //! | `inbound` end | anybody | the owner, once | Release, Acquire (6) |
+//! | `inbound` trailers | anybody, after the end | the owner, once, before `end` | as `end` |
 //! | `inbound` front | lock holder | readers | a lock of theirs, the owner stays out (7) |
 //! | the rest | anybody | nobody while shared | fixed by `new` and `reset` |
 //!
@@ -61,5 +62,5 @@ pub use self::{
         Took,
     },
     credit::WriteRefused,
-    inbound::Pushed,
+    inbound::{Pushed, TrailerField},
 };

@@ -129,6 +129,10 @@ impl<A: Adapter> Http11Processor<A> {
         }
         let is_done = self.decoder.is_done() && self.piece.is_empty();
         if is_done && !std::mem::replace(&mut self.is_inbound_ended, true) {
+            let trailers = self.decoder.take_trailers();
+            if !trailers.is_empty() {
+                cell.set_trailers(trailers);
+            }
             cell.finish_inbound();
         }
         if !self.decoder.is_done() && socket.is_eof() && socket.input.is_empty() {
