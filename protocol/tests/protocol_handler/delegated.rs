@@ -7,6 +7,7 @@ use ringcat_engine::core_context::CoreTimeouts;
 use ringcat_protocol::{
     async_cell::Look,
     async_state_machine::{AsyncState, Event},
+    http11::options::Http11Options,
 };
 
 use crate::{Site, adapter::Job, answer, elsewhere, get};
@@ -244,5 +245,19 @@ fn an_asynchronous_exchange_of_a_worker_may_end_before_it_comes_back() {
     site.driver.settle();
     assert_eq!(site.driver.text(conn), answer("all"));
     assert_eq!(site.stage.count("on_complete"), 1);
+    site.finish(&[conn]);
+}
+
+#[test]
+fn an_asynchronous_exchange_learns_what_happened_while_the_worker_had_it() {
+    let mut site = Site::new();
+    let conn = site.get("/delegate");
+    let job = site.stage.job();
+    site.driver.reset(conn);
+    job.handle.0.call(Some(Event::AsyncStart), None, Look::Never).unwrap();
+    job.finish();
+    site.driver.settle();
+    assert_eq!(site.stage.count("on_error connection"), 1, "{:?}", site.stage.journal());
+    assert!(site.driver.conn(conn).is_closed);
     site.finish(&[conn]);
 }

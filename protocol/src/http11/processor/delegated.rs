@@ -15,7 +15,7 @@ use crate::{
     action_code::{ActionHook, Hook},
     adapter::{Adapter, Delegation, ResumeHandle, Returned, Serviced},
     async_cell::{Operation, Took},
-    async_state_machine::Flag,
+    async_state_machine::{AsyncState, Flag},
     exchange::Exchange,
 };
 
@@ -40,6 +40,10 @@ impl<A: Adapter> Http11Processor<A> {
         self.refresh_failure(turn);
         self.apply_deferred(turn);
         self.with_call(turn, |adapter, call| (adapter.resume(call), ()));
+        // The one event of a failed connection came while the worker had the exchange.
+        let is_parking =
+            self.cell.as_ref().is_some_and(|cell| cell.word().state() == AsyncState::Starting);
+        self.is_error_due |= is_parking && self.exchange_mut().request.failure.is_some();
         self.after_call(turn)
     }
 
