@@ -261,3 +261,21 @@ fn an_asynchronous_exchange_learns_what_happened_while_the_worker_had_it() {
     assert!(site.driver.conn(conn).is_closed);
     site.finish(&[conn]);
 }
+
+#[test]
+fn a_worker_reads_on_however_little_may_wait_for_a_listener() {
+    let options = Http11Options { body_high_water_bytes: 4, ..Http11Options::default() };
+    let mut site = Site::with(options);
+    let conn = site.driver.connect();
+    site.driver.receive(conn, post(11) + "abcdefghijk");
+    let job = site.stage.job();
+    let (mut read, mut buffer) = (Vec::new(), [0; 100]);
+    while let Ok(count @ 1..) = job.handle.0.try_read(&mut buffer) {
+        read.extend_from_slice(&buffer[..count]);
+        site.driver.settle();
+    }
+    assert_eq!(read, b"abcdefghijk");
+    job.finish();
+    site.driver.settle();
+    site.finish(&[conn]);
+}

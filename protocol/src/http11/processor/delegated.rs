@@ -107,7 +107,8 @@ impl<A: Adapter> Http11Processor<A> {
         }
         let Some(cell) = self.cell.clone() else { return SocketState::Suspended };
         let Some(socket) = turn.cx.socket_mut(turn.conn) else { return SocketState::Suspended };
-        let high_water = turn.shared.options.body_high_water_bytes;
+        // The cell's own mark: a reader asks for more when it has fallen below half of that.
+        let high_water = turn.shared.options.cell.high_water_bytes as usize;
         let mut failed = None;
         loop {
             // A reader that is inside the queue right now gets the piece with the next look.
