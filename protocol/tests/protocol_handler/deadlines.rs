@@ -145,3 +145,20 @@ fn a_lingering_client_has_its_time() {
     assert!(site.driver.conn(conn).is_closed);
     site.finish(&[conn]);
 }
+
+#[test]
+fn a_worker_is_told_once_that_its_body_is_late() {
+    let mut site = Site::new();
+    let conn = site.driver.connect();
+    site.driver.receive(conn, "POST /delegate HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n");
+    let job = site.stage.job();
+    for _ in 0..3 {
+        site.driver.advance(CoreTimeouts::default().body + TICK);
+        job.handle.0.post_look();
+        site.driver.settle();
+    }
+    assert_eq!(site.driver.seat.counters.connections_failed.get(), 1);
+    job.finish();
+    site.driver.settle();
+    site.finish(&[conn]);
+}

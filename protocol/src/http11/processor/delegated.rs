@@ -145,8 +145,10 @@ impl<A: Adapter> Http11Processor<A> {
                 cell.fail_inbound(errno.0);
             }
         }
-        let is_wanted =
-            failed.is_none() && !self.decoder.is_done() && cell.inbound_len() < high_water;
+        // After a failure, this one or an earlier deadline's, the worker has been told the end.
+        let is_wanted = !self.is_inbound_ended
+            && !self.decoder.is_done()
+            && cell.inbound_len() < high_water;
         if is_wanted {
             self.await_body(turn);
         } else {
