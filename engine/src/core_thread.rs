@@ -273,6 +273,10 @@ impl<H: ConnectionHandler> Core<H> {
     fn read_deadline(&mut self, conn: ConnKey, kind: ReadDeadline) {
         match kind {
             ReadDeadline::Linger => self.cx.close_now(conn),
+            // A client that still receives its answer is not silent: the write deadline judges it.
+            ReadDeadline::KeepAlive if self.has_output(conn) => {
+                self.cx.set_read_deadline(conn, Some(kind));
+            }
             ReadDeadline::First | ReadDeadline::KeepAlive => self.cx.close(conn, false),
             ReadDeadline::Head | ReadDeadline::Body => {
                 let Some(socket) = self.cx.socket_mut(conn) else { return };
@@ -281,6 +285,10 @@ impl<H: ConnectionHandler> Core<H> {
                 self.process(conn, SocketEvent::Error);
             }
         }
+    }
+
+    fn has_output(&self, conn: ConnKey) -> bool {
+        self.cx.socket(conn).is_some_and(|socket| !socket.out.is_empty())
     }
 
     fn on_message(&mut self, message: CoreMessage<H::Message>) {
