@@ -179,8 +179,14 @@ impl<M: Send> CoreContext<M> {
             socket.is_demanded = false;
             self.commands.push(Command::Demand(conn, false));
         }
+        self.watch(conn);
+    }
+
+    /// Watches for the peer's departure while nothing is received; after its end of stream, for
+    /// a reset.
+    pub(crate) fn watch(&mut self, conn: ConnKey) {
         let Some(socket) = self.socket_mut(conn) else { return };
-        if !socket.is_watched && !socket.is_eof {
+        if socket.is_open() && !socket.is_watched && !socket.is_demanded {
             socket.is_watched = true;
             self.commands.push(Command::Watch(conn));
         }

@@ -135,8 +135,15 @@ impl<H: ConnectionHandler> Core<H> {
             Phase::Open if socket.attachment.is_none() && socket.input.is_empty() => {
                 self.cx.close(conn, false);
             }
-            Phase::Open if socket.read_interest => self.process(conn, SocketEvent::OpenRead),
-            Phase::Open => self.handler.on_peer_closed(&mut self.cx, conn),
+            Phase::Open => {
+                let is_awaited = socket.read_interest;
+                self.handler.on_peer_closed(&mut self.cx, conn);
+                if is_awaited {
+                    self.process(conn, SocketEvent::OpenRead);
+                }
+                // Who still waits for an answer may reset the connection instead.
+                self.cx.watch(conn);
+            }
             Phase::Lingering { .. } => self.cx.close_now(conn),
             Phase::Draining { .. } | Phase::Closing => {}
         }
@@ -146,6 +153,7 @@ impl<H: ConnectionHandler> Core<H> {
         if let Some(socket) = self.cx.socket_mut(conn) {
             socket.is_watched = false;
             self.handler.on_peer_closed(&mut self.cx, conn);
+            self.cx.watch(conn);
         }
     }
 
