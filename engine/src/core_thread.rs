@@ -130,6 +130,7 @@ impl<H: ConnectionHandler> Core<H> {
     fn eof(&mut self, conn: ConnKey) {
         let Some(socket) = self.cx.socket_mut(conn) else { return };
         socket.is_eof = true;
+        socket.is_peer_closed = true;
         socket.is_demanded = false;
         match socket.phase {
             Phase::Open if socket.attachment.is_none() && socket.input.is_empty() => {
@@ -152,6 +153,7 @@ impl<H: ConnectionHandler> Core<H> {
     fn peer_closed(&mut self, conn: ConnKey) {
         if let Some(socket) = self.cx.socket_mut(conn) {
             socket.is_watched = false;
+            socket.is_peer_closed = true;
             self.handler.on_peer_closed(&mut self.cx, conn);
             self.cx.watch(conn);
         }

@@ -314,3 +314,22 @@ fn a_client_that_half_closed_is_still_watched_for_a_reset() {
         site.finish(&[conn]);
     }
 }
+
+#[test]
+fn a_request_of_a_client_that_has_left_already_knows() {
+    let mut site = Site::new();
+    let conn = site.driver.connect();
+    site.driver.receive(conn, get("/park").repeat(2));
+    site.driver.end(conn);
+    let first = site.stage.handle();
+    first.complete().unwrap();
+    site.driver.settle();
+    let second = site.stage.handle();
+    assert_ne!(second.0.word().round(), 0);
+    assert_eq!(second.0.word().state(), AsyncState::Started);
+    assert!(second.0.word().has(Flag::PeerClosed));
+    second.complete().unwrap();
+    site.driver.settle();
+    assert_eq!(site.driver.text(conn), answer("").repeat(2));
+    site.finish(&[conn]);
+}

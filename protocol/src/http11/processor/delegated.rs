@@ -70,6 +70,9 @@ impl<A: Adapter> Http11Processor<A> {
         let mut exchange = self.exchange.take().expect("the core owns the exchange here");
         let cell = Arc::clone(self.cell.get_or_insert_with(|| turn.shared.hook.new_cell(turn.key)));
         cell.set_head(|| exchange.request.head.share());
+        if turn.is_peer_closed() {
+            cell.set_flag(Flag::PeerClosed);
+        }
         let storage = exchange.request.head.give_back(true);
         turn.shared.put_head(storage);
         self.piece = exchange.request.body.take_available();
@@ -146,9 +149,8 @@ impl<A: Adapter> Http11Processor<A> {
             }
         }
         // After a failure, this one or an earlier deadline's, the worker has been told the end.
-        let is_wanted = !self.is_inbound_ended
-            && !self.decoder.is_done()
-            && cell.inbound_len() < high_water;
+        let is_wanted =
+            !self.is_inbound_ended && !self.decoder.is_done() && cell.inbound_len() < high_water;
         if is_wanted {
             self.await_body(turn);
         } else {
