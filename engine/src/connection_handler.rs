@@ -58,8 +58,8 @@ pub trait ConnectionHandler: Sized {
     /// Bytes of the connection's out-queue left.
     fn on_sent(&mut self, cx: &mut CoreContext<Self::Message>, conn: ConnKey);
 
-    /// The peer of a connection without read interest ended its sending side. Answers are still
-    /// delivered.
+    /// The peer ended its sending side, of which [`Socket`](crate::socket::Socket) tells too.
+    /// Answers are still delivered. With read interest `process` is called next.
     fn on_peer_closed(&mut self, cx: &mut CoreContext<Self::Message>, conn: ConnKey);
 
     /// The connection is closed and `cx` does not know it any more; `attachment` was its.

@@ -179,8 +179,14 @@ impl<M: Send> CoreContext<M> {
             socket.is_demanded = false;
             self.commands.push(Command::Demand(conn, false));
         }
+        self.watch(conn);
+    }
+
+    /// Watches for the peer's departure while nothing is received; after its end of stream, for
+    /// a reset.
+    pub(crate) fn watch(&mut self, conn: ConnKey) {
         let Some(socket) = self.socket_mut(conn) else { return };
-        if !socket.is_watched && !socket.is_eof {
+        if socket.is_open() && !socket.is_watched && !socket.is_demanded {
             socket.is_watched = true;
             self.commands.push(Command::Watch(conn));
         }
@@ -281,10 +287,11 @@ impl<M: Send> CoreContext<M> {
     /// a while before: it is still sending, and closing on unread input would reset it.
     pub fn close(&mut self, conn: ConnKey, linger: bool) {
         let Some(socket) = self.socket_mut(conn) else { return };
-        if let Phase::Draining { linger: before } = socket.phase {
-            socket.phase = Phase::Draining { linger: before || linger };
-        } else if socket.phase == Phase::Open {
-            socket.phase = Phase::Draining { linger };
+        match &mut socket.phase {
+            Phase::Open => socket.phase = Phase::Draining { linger },
+            Phase::Draining { linger: before } => *before |= linger,
+            // Beyond that already; a lingering connection keeps the deadline that ends it.
+            Phase::Lingering { .. } | Phase::Closing => return,
         }
         socket.read_deadline = None;
         self.finish_close(conn);

@@ -130,13 +130,21 @@ impl<H: ConnectionHandler> Core<H> {
     fn eof(&mut self, conn: ConnKey) {
         let Some(socket) = self.cx.socket_mut(conn) else { return };
         socket.is_eof = true;
+        socket.is_peer_closed = true;
         socket.is_demanded = false;
         match socket.phase {
             Phase::Open if socket.attachment.is_none() && socket.input.is_empty() => {
                 self.cx.close(conn, false);
             }
-            Phase::Open if socket.read_interest => self.process(conn, SocketEvent::OpenRead),
-            Phase::Open => self.handler.on_peer_closed(&mut self.cx, conn),
+            Phase::Open => {
+                let is_awaited = socket.read_interest;
+                self.handler.on_peer_closed(&mut self.cx, conn);
+                if is_awaited {
+                    self.process(conn, SocketEvent::OpenRead);
+                }
+                // Who still waits for an answer may reset the connection instead.
+                self.cx.watch(conn);
+            }
             Phase::Lingering { .. } => self.cx.close_now(conn),
             Phase::Draining { .. } | Phase::Closing => {}
         }
@@ -145,7 +153,9 @@ impl<H: ConnectionHandler> Core<H> {
     fn peer_closed(&mut self, conn: ConnKey) {
         if let Some(socket) = self.cx.socket_mut(conn) {
             socket.is_watched = false;
+            socket.is_peer_closed = true;
             self.handler.on_peer_closed(&mut self.cx, conn);
+            self.cx.watch(conn);
         }
     }
 
@@ -265,6 +275,10 @@ impl<H: ConnectionHandler> Core<H> {
     fn read_deadline(&mut self, conn: ConnKey, kind: ReadDeadline) {
         match kind {
             ReadDeadline::Linger => self.cx.close_now(conn),
+            // A client that still receives its answer is not silent: the write deadline judges it.
+            ReadDeadline::KeepAlive if self.has_output(conn) => {
+                self.cx.set_read_deadline(conn, Some(kind));
+            }
             ReadDeadline::First | ReadDeadline::KeepAlive => self.cx.close(conn, false),
             ReadDeadline::Head | ReadDeadline::Body => {
                 let Some(socket) = self.cx.socket_mut(conn) else { return };
@@ -273,6 +287,10 @@ impl<H: ConnectionHandler> Core<H> {
                 self.process(conn, SocketEvent::Error);
             }
         }
+    }
+
+    fn has_output(&self, conn: ConnKey) -> bool {
+        self.cx.socket(conn).is_some_and(|socket| !socket.out.is_empty())
     }
 
     fn on_message(&mut self, message: CoreMessage<H::Message>) {

@@ -33,6 +33,7 @@ pub struct Socket {
     pub(crate) is_demanded: bool,
     pub(crate) is_watched: bool,
     pub(crate) is_eof: bool,
+    pub(crate) is_peer_closed: bool,
     pub(crate) failure: Option<Failure>,
     pub(crate) phase: Phase,
     pub(crate) read_deadline: Option<(Timestamp, ReadDeadline)>,
@@ -97,6 +98,7 @@ impl Socket {
             is_demanded: false,
             is_watched: false,
             is_eof: false,
+            is_peer_closed: false,
             failure: None,
             phase: Phase::Open,
             read_deadline: None,
@@ -115,7 +117,13 @@ impl Socket {
         self.listener
     }
 
-    /// Whether the peer ended its sending side.
+    /// Whether the peer is known to have ended its sending side; bytes from before may still be
+    /// waiting in the system.
+    pub fn is_peer_closed(&self) -> bool {
+        self.is_peer_closed
+    }
+
+    /// Whether all was received that the peer sent before it ended its sending side.
     pub fn is_eof(&self) -> bool {
         self.is_eof
     }

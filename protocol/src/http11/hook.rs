@@ -48,6 +48,7 @@ pub(crate) struct CallState<O: Operation> {
     pub(crate) encoder: ResponseEncoder,
     pub(crate) cell: Option<Arc<AsyncCell<O>>>,
     pub(crate) is_ack_due: bool,
+    pub(crate) is_peer_closed: bool,
     pub(crate) errno: Option<Errno>,
     pub(crate) credit_bytes: usize,
     pub(crate) deferred: Vec<O>,
@@ -177,6 +178,9 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
         cell.set_head(|| request.head.share());
         if call.encoder.is_committed() {
             cell.set_flag(Flag::Committed);
+        }
+        if call.is_peer_closed {
+            cell.set_flag(Flag::PeerClosed);
         }
         call.cell = Some(Arc::clone(&cell));
         cell

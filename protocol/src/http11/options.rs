@@ -12,7 +12,8 @@ pub struct Http11Options {
     /// Unread content that is swallowed after the response, in bytes; past it the connection
     /// closes. 2 MiB.
     pub swallow_bytes_max: u64,
-    /// Decoded content that waits for its reader before receiving stops, in bytes. 64 KiB.
+    /// Decoded content that waits for a reader on the core before receiving stops, in bytes; for
+    /// one on another thread [`CellLimits::high_water_bytes`] counts. 64 KiB.
     pub body_high_water_bytes: usize,
     /// How long an asynchronous round may take, unless the application says otherwise. 30 s;
     /// zero means for ever.

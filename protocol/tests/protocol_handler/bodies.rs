@@ -151,6 +151,19 @@ fn a_read_listener_gets_content_as_it_comes() {
 }
 
 #[test]
+fn a_read_listener_gets_all_that_was_received_however_little_may_wait() {
+    let options = Http11Options { body_high_water_bytes: 4, ..Http11Options::default() };
+    for first in ["", "ab", "abcdefghij", "abcdefghijk"] {
+        let mut site = Site::with(options);
+        let conn = site.driver.connect();
+        site.driver.receive(conn, post("/stream", "Content-Length: 11\r\n") + first);
+        site.driver.receive(conn, &"abcdefghijk"[first.len()..]);
+        assert_eq!(site.driver.text(conn), answer("abcdefghijk"), "{first:?} came with the head");
+        site.finish(&[conn]);
+    }
+}
+
+#[test]
 fn broken_content_reaches_the_listener_as_an_error() {
     let mut site = Site::new();
     let conn = site.driver.connect();

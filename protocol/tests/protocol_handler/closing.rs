@@ -1,5 +1,8 @@
 //! How connections end: half close, end of stream in the middle, malformed messages, resets.
 
+use ringcat_engine::core_context::CoreTimeouts;
+use ringcat_protocol::http11::options::Http11Options;
+
 use crate::{Site, answer, get};
 
 #[test]
@@ -120,5 +123,18 @@ fn a_reset_under_an_answer_closes_at_once() {
     site.driver.receive(conn, get("/large").repeat(9));
     site.driver.reset(conn);
     assert!(site.driver.conn(conn).is_closed);
+    site.finish(&[conn]);
+}
+
+#[test]
+fn a_client_that_lingers_after_its_answer_left_is_cut_off_in_time() {
+    let mut site = Site::with(Http11Options { swallow_bytes_max: 1, ..Http11Options::default() });
+    let conn = site.driver.connect();
+    site.driver.receive(conn, "POST /ignore HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n");
+    assert_eq!(site.driver.text(conn), answer("ignored"));
+    site.driver.receive(conn, "more");
+    assert!(site.driver.conn(conn).is_shut_down && !site.driver.conn(conn).is_closed);
+    site.driver.advance(CoreTimeouts::default().linger * 2);
+    assert!(site.driver.conn(conn).is_closed, "nobody waits for ever");
     site.finish(&[conn]);
 }

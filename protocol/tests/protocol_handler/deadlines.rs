@@ -145,3 +145,39 @@ fn a_lingering_client_has_its_time() {
     assert!(site.driver.conn(conn).is_closed);
     site.finish(&[conn]);
 }
+
+#[test]
+fn a_client_that_still_receives_its_answer_is_not_idle() {
+    let mut site = Site::new();
+    let conn = site.driver.connect();
+    site.driver.hold_sends(conn);
+    site.driver.receive(conn, get("/large").repeat(3));
+    let keep_alive = CoreTimeouts::default().keep_alive;
+    site.driver.advance(keep_alive / 2);
+    assert!(site.driver.release_send(conn) > 0);
+    site.driver.advance(keep_alive / 2 + TICK);
+    site.driver.receive(conn, get("/hello"));
+    while site.driver.release_send(conn) > 0 {}
+    assert!(site.driver.text(conn).ends_with(&answer("hello")), "the connection is kept");
+    assert!(!site.driver.conn(conn).is_closed);
+    site.driver.advance(keep_alive + TICK);
+    assert!(site.driver.conn(conn).is_closed);
+    site.finish(&[conn]);
+}
+
+#[test]
+fn a_worker_is_told_once_that_its_body_is_late() {
+    let mut site = Site::new();
+    let conn = site.driver.connect();
+    site.driver.receive(conn, "POST /delegate HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n");
+    let job = site.stage.job();
+    for _ in 0..3 {
+        site.driver.advance(CoreTimeouts::default().body + TICK);
+        job.handle.0.post_look();
+        site.driver.settle();
+    }
+    assert_eq!(site.driver.seat.counters.connections_failed.get(), 1);
+    job.finish();
+    site.driver.settle();
+    site.finish(&[conn]);
+}

@@ -7,6 +7,7 @@ use ringcat_engine::core_context::CoreTimeouts;
 use ringcat_protocol::{
     async_cell::Look,
     async_state_machine::{AsyncState, Event},
+    http11::options::Http11Options,
 };
 
 use crate::{Site, adapter::Job, answer, elsewhere, get};
@@ -244,5 +245,37 @@ fn an_asynchronous_exchange_of_a_worker_may_end_before_it_comes_back() {
     site.driver.settle();
     assert_eq!(site.driver.text(conn), answer("all"));
     assert_eq!(site.stage.count("on_complete"), 1);
+    site.finish(&[conn]);
+}
+
+#[test]
+fn an_asynchronous_exchange_learns_what_happened_while_the_worker_had_it() {
+    let mut site = Site::new();
+    let conn = site.get("/delegate");
+    let job = site.stage.job();
+    site.driver.reset(conn);
+    job.handle.0.call(Some(Event::AsyncStart), None, Look::Never).unwrap();
+    job.finish();
+    site.driver.settle();
+    assert_eq!(site.stage.count("on_error connection"), 1, "{:?}", site.stage.journal());
+    assert!(site.driver.conn(conn).is_closed);
+    site.finish(&[conn]);
+}
+
+#[test]
+fn a_worker_reads_on_however_little_may_wait_for_a_listener() {
+    let options = Http11Options { body_high_water_bytes: 4, ..Http11Options::default() };
+    let mut site = Site::with(options);
+    let conn = site.driver.connect();
+    site.driver.receive(conn, post(11) + "abcdefghijk");
+    let job = site.stage.job();
+    let (mut read, mut buffer) = (Vec::new(), [0; 100]);
+    while let Ok(count @ 1..) = job.handle.0.try_read(&mut buffer) {
+        read.extend_from_slice(&buffer[..count]);
+        site.driver.settle();
+    }
+    assert_eq!(read, b"abcdefghijk");
+    job.finish();
+    site.driver.settle();
     site.finish(&[conn]);
 }

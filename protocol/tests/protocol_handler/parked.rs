@@ -2,10 +2,13 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use ringcat_engine::core_context::CoreMessage;
+use ringcat_engine::{
+    backend::{Departure, Event},
+    core_context::CoreMessage,
+};
 use ringcat_protocol::{
     async_cell::{CallError, WriteRefused},
-    async_state_machine::AsyncState,
+    async_state_machine::{AsyncState, Flag},
     message::Message,
 };
 
@@ -301,5 +304,45 @@ fn a_writer_learns_that_the_connection_failed() {
         let result = blocked.join().unwrap();
         assert!(matches!(result, Err(WriteRefused::Io(_) | WriteRefused::Closed(_))), "{result:?}");
     });
+    site.finish(&[conn]);
+}
+
+#[test]
+fn a_client_that_half_closed_is_still_watched_for_a_reset() {
+    for is_suspended in [false, true] {
+        let mut site = Site::new();
+        let conn = site.get("/park");
+        if is_suspended {
+            site.driver.receive(conn, "GET");
+            site.driver.deliver(Event::PeerGone(conn, Departure::EndOfStream));
+        } else {
+            site.driver.end(conn);
+        }
+        assert!(site.stage.handle().0.word().has(Flag::PeerClosed));
+        assert!(site.driver.conn(conn).is_watched, "{is_suspended}");
+        site.driver.deliver(Event::PeerGone(conn, Departure::Reset));
+        site.driver.settle();
+        assert_eq!(site.stage.count("on_error connection"), 1);
+        assert!(site.driver.conn(conn).is_closed);
+        site.finish(&[conn]);
+    }
+}
+
+#[test]
+fn a_request_of_a_client_that_has_left_already_knows() {
+    let mut site = Site::new();
+    let conn = site.driver.connect();
+    site.driver.receive(conn, get("/park").repeat(2));
+    site.driver.end(conn);
+    let first = site.stage.handle();
+    first.complete().unwrap();
+    site.driver.settle();
+    let second = site.stage.handle();
+    assert_ne!(second.0.word().round(), 0);
+    assert_eq!(second.0.word().state(), AsyncState::Started);
+    assert!(second.0.word().has(Flag::PeerClosed));
+    second.complete().unwrap();
+    site.driver.settle();
+    assert_eq!(site.driver.text(conn), answer("").repeat(2));
     site.finish(&[conn]);
 }

@@ -130,6 +130,7 @@ impl<A: Adapter> Http11Processor<A> {
                 encoder: self.encoder,
                 cell: self.cell.take(),
                 is_ack_due: self.is_ack_due,
+                is_peer_closed: turn.is_peer_closed(),
                 errno,
                 credit_bytes: 0,
                 deferred: Vec::new(),

@@ -15,7 +15,7 @@ use crate::{
     action_code::{ActionHook, Hook},
     adapter::{Adapter, Delegation, ResumeHandle, Returned, Serviced},
     async_cell::{Operation, Took},
-    async_state_machine::Flag,
+    async_state_machine::{AsyncState, Flag},
     exchange::Exchange,
 };
 
@@ -40,6 +40,10 @@ impl<A: Adapter> Http11Processor<A> {
         self.refresh_failure(turn);
         self.apply_deferred(turn);
         self.with_call(turn, |adapter, call| (adapter.resume(call), ()));
+        // The one event of a failed connection came while the worker had the exchange.
+        let is_parking =
+            self.cell.as_ref().is_some_and(|cell| cell.word().state() == AsyncState::Starting);
+        self.is_error_due |= is_parking && self.exchange_mut().request.failure.is_some();
         self.after_call(turn)
     }
 
@@ -66,6 +70,9 @@ impl<A: Adapter> Http11Processor<A> {
         let mut exchange = self.exchange.take().expect("the core owns the exchange here");
         let cell = Arc::clone(self.cell.get_or_insert_with(|| turn.shared.hook.new_cell(turn.key)));
         cell.set_head(|| exchange.request.head.share());
+        if turn.is_peer_closed() {
+            cell.set_flag(Flag::PeerClosed);
+        }
         let storage = exchange.request.head.give_back(true);
         turn.shared.put_head(storage);
         self.piece = exchange.request.body.take_available();
@@ -103,7 +110,8 @@ impl<A: Adapter> Http11Processor<A> {
         }
         let Some(cell) = self.cell.clone() else { return SocketState::Suspended };
         let Some(socket) = turn.cx.socket_mut(turn.conn) else { return SocketState::Suspended };
-        let high_water = turn.shared.options.body_high_water_bytes;
+        // The cell's own mark: a reader asks for more when it has fallen below half of that.
+        let high_water = turn.shared.options.cell.high_water_bytes as usize;
         let mut failed = None;
         loop {
             // A reader that is inside the queue right now gets the piece with the next look.
@@ -144,8 +152,9 @@ impl<A: Adapter> Http11Processor<A> {
                 cell.fail_inbound(errno.0);
             }
         }
+        // After a failure, this one or an earlier deadline's, the worker has been told the end.
         let is_wanted =
-            failed.is_none() && !self.decoder.is_done() && cell.inbound_len() < high_water;
+            !self.is_inbound_ended && !self.decoder.is_done() && cell.inbound_len() < high_water;
         if is_wanted {
             self.await_body(turn);
         } else {

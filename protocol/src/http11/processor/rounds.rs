@@ -149,10 +149,8 @@ impl<A: Adapter> Http11Processor<A> {
         if is_for_worker {
             return self.delegate(turn);
         }
-        if self.is_async() {
-            return SocketState::Long;
-        }
-        self.end(turn)
+        // Also looks for input: what a listener read made room for bytes that came long ago.
+        self.after_call(turn)
     }
 
     /// Applies what other threads asked for; `false` if a caller holds the list right now, so

@@ -24,7 +24,12 @@ impl<A: Adapter> Turn<'_, A> {
         ExchangeName { core: self.cx.id(), key: self.key.to_u64() }
     }
 
-    /// Whether the peer ended its sending side, or is gone.
+    /// Whether the peer is known to have ended its sending side, or is gone.
+    pub(super) fn is_peer_closed(&self) -> bool {
+        self.cx.socket(self.conn).is_none_or(|socket| socket.is_peer_closed())
+    }
+
+    /// Whether all that the peer sent was received, or the connection is gone.
     pub(super) fn is_eof(&self) -> bool {
         self.cx.socket(self.conn).is_none_or(|socket| socket.is_eof())
     }
