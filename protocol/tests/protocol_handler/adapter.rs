@@ -193,7 +193,7 @@ impl TestAdapter {
                 write(response, hook, b"no");
             }
             "/ignore" => write(response, hook, b"ignored"),
-            "/stream" => {
+            "/stream" | "/deaf" => {
                 request.has_read_listener = true;
                 request.is_read_owed = true;
                 self.start(request, hook);
@@ -365,7 +365,7 @@ impl Adapter for TestAdapter {
 
     fn post_parse(&self, call: Call<Self>) -> (Exchange<Note>, Plan) {
         let plan = match path_of(&call.exchange.request).as_str() {
-            "/stream" | "/park-at-head" => Plan::AtEndOfHead,
+            "/stream" | "/deaf" => Plan::AtEndOfHead,
             "/delegate" => Plan::Delegate,
             "/reject" | "/ignore" => Plan::WithoutBody,
             _ => Plan::WhenBodyComplete { body_bytes_max: BODY_BYTES_MAX },
@@ -396,7 +396,11 @@ impl Adapter for TestAdapter {
                 self.time_out(&mut exchange.response, &hook, &cell);
             }
             SocketEvent::Error if is_async() => self.fail(&exchange.request, &cell),
-            SocketEvent::OpenRead if is_async() && exchange.request.is_read_owed => {
+            SocketEvent::OpenRead
+                if is_async()
+                    && exchange.request.is_read_owed
+                    && exchange.request.raw_path() != b"/deaf" =>
+            {
                 self.read(&mut exchange, &hook, &cell);
             }
             _ => {}

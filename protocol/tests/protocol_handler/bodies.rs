@@ -164,6 +164,17 @@ fn a_read_listener_gets_all_that_was_received_however_little_may_wait() {
 }
 
 #[test]
+fn a_listener_that_takes_nothing_is_not_called_for_ever() {
+    let mut site = Site::new();
+    let conn = site.driver.connect();
+    site.driver.receive(conn, post("/deaf", "Content-Length: 2\r\n") + "ab");
+    site.stage.handle().complete().unwrap();
+    site.driver.settle();
+    assert_eq!(site.driver.text(conn), answer(""));
+    site.finish(&[conn]);
+}
+
+#[test]
 fn broken_content_reaches_the_listener_as_an_error() {
     let mut site = Site::new();
     let conn = site.driver.connect();

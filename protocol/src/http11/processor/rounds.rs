@@ -138,6 +138,7 @@ impl<A: Adapter> Http11Processor<A> {
         }
         let event = self.with_event_put_off(event);
         self.event_put_off = None;
+        let before = self.content_for_listener();
         let (is_usable, is_for_worker) = self.with_call(turn, |adapter, call| {
             let dispatched = adapter.async_dispatch(call, event);
             let verdict = (dispatched.is_connection_usable, dispatched.is_for_worker);
@@ -149,8 +150,18 @@ impl<A: Adapter> Http11Processor<A> {
         if is_for_worker {
             return self.delegate(turn);
         }
-        // Also looks for input: what a listener read made room for bytes that came long ago.
+        if self.is_async() && self.content_for_listener() == before {
+            return SocketState::Long;
+        }
+        // Also looks for input: what a listener read made room for bytes that came long ago. Who
+        // read nothing is not asked again, or this would go on for ever.
         self.after_call(turn)
+    }
+
+    /// Whether the read listener is owed a callback, and how many bytes wait for it.
+    fn content_for_listener(&mut self) -> (bool, usize) {
+        let request = &self.exchange_mut().request;
+        (request.is_read_owed, request.body.len_available())
     }
 
     /// Applies what other threads asked for; `false` if a caller holds the list right now, so
