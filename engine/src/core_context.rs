@@ -159,6 +159,15 @@ impl<M: Send> CoreContext<M> {
         }
     }
 
+    /// Takes a buffer back that nothing was encoded into.
+    fn return_tail(&mut self, conn: ConnKey) {
+        if let Some(socket) = self.sockets.get_mut(conn.slot as usize).and_then(Option::as_mut)
+            && socket.key == conn
+        {
+            socket.out.return_tail(&mut self.pool);
+        }
+    }
+
     /// Whether the handler wants the connection's bytes. Without interest the receive stays armed
     /// until the first data, which is kept, and is then cancelled: most parked clients send
     /// nothing, and pay nothing.
@@ -307,6 +316,7 @@ impl<M: Send> CoreContext<M> {
             return;
         }
         if socket.out.is_in_flight() || socket.out.is_empty() {
+            self.return_tail(conn);
             return;
         }
         let now = io.now();
@@ -398,5 +408,38 @@ pub struct CoreSeat<M: Send> {
 impl<M: Send> Clone for CoreSeat<M> {
     fn clone(&self) -> Self {
         Self { id: self.id, inbox: Arc::clone(&self.inbox), counters: Arc::clone(&self.counters) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::{inbox::Wake, key::ListenerId, native::sockets::Sockets};
+
+    struct NoWake;
+
+    impl Wake for NoWake {
+        fn wake(&self) {}
+    }
+
+    #[test]
+    fn a_connection_that_waits_without_output_owns_no_buffer() {
+        let seat = CoreSeat::<()> {
+            id: CoreId(0),
+            inbox: Arc::new(Inbox::new(Box::new(NoWake))),
+            counters: Arc::default(),
+        };
+        let mut cx = CoreContext::new(&seat, Rc::new(Sockets::new()), CoreTimeouts::default());
+        let conn = ConnKey { slot: 0, stamp: 1 };
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        cx.sockets.push(Some(Box::new(Socket::new(conn, ListenerId(0), peer))));
+        cx.socket_mut(conn).unwrap().out.tail();
+        cx.settle(conn, SocketState::Long);
+        cx.offer_tail(conn);
+        assert_eq!(cx.pool.len(), 0, "the buffer of before is used again");
+        cx.settle(conn, SocketState::Long);
+        assert_eq!(cx.pool.len(), 1);
     }
 }

@@ -46,6 +46,13 @@ impl OutQueue {
         }
     }
 
+    /// Gives a tail that nothing was encoded into back: a connection that waits owns no buffer.
+    pub(crate) fn return_tail(&mut self, pool: &mut BufferPool) {
+        if self.tail.is_empty() && self.tail.capacity() > 0 {
+            pool.recycle(Chunk::Owned(std::mem::take(&mut self.tail)));
+        }
+    }
+
     /// Appends bytes that are shared with the application, without a copy.
     pub fn push_shared(&mut self, mut bytes: Bytes) {
         self.seal_tail();
@@ -182,6 +189,12 @@ const POOL_COUNT_MAX: usize = 64;
 const POOL_BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 impl BufferPool {
+    /// Buffers that wait for a use.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn len(&self) -> usize {
+        self.buffers.len()
+    }
+
     fn take(&mut self) -> Option<Vec<u8>> {
         self.buffers.pop()
     }

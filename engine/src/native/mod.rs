@@ -35,6 +35,6 @@ pub mod probe;
 mod ring;
 mod send;
 mod socket_calls;
-mod sockets;
+pub(crate) mod sockets;
 pub mod stats;
 mod user_data;
