@@ -84,7 +84,6 @@ pub(crate) fn failure_error(failure: Failure) -> Error {
     let error: std::io::Error = match failure {
         Failure::System(errno) => errno.into(),
         Failure::ReadTimeout(_) | Failure::WriteTimeout => std::io::ErrorKind::TimedOut.into(),
-        Failure::PeerClosed => std::io::ErrorKind::ConnectionAborted.into(),
     };
     error.into()
 }

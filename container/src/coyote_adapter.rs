@@ -355,10 +355,7 @@ impl Adapter for CoyoteAdapter {
             {
                 is_connection_usable = self.read_step(&mut request, &mut response);
             }
-            SocketEvent::OpenRead
-            | SocketEvent::OpenWrite
-            | SocketEvent::Disconnect
-            | SocketEvent::Stop => {}
+            SocketEvent::OpenRead | SocketEvent::OpenWrite => {}
         }
         let is_report_due = response.is_error_report_due() && request.is_async();
         let mut is_for_worker = false;

@@ -14,10 +14,6 @@ pub enum SocketEvent {
     Timeout,
     /// The connection failed; the socket says how ([`crate::socket::Socket::failure`]).
     Error,
-    /// The connection is gone: release what belongs to it.
-    Disconnect,
-    /// The server stops.
-    Stop,
 }
 
 /// What becomes of a connection after it was looked at.

@@ -240,11 +240,6 @@ impl<M: Send> CoreContext<M> {
         self.wheel.insert(deadline, TimerKey::Exchange(exchange))
     }
 
-    /// Moves the deadline of an exchange.
-    pub fn rearm_exchange(&mut self, timer: TimerId, deadline: Timestamp) {
-        self.wheel.rearm(timer, deadline);
-    }
-
     /// Takes the deadline of an exchange off the wheel; no timer survives its round.
     pub fn disarm_exchange(&mut self, timer: TimerId) {
         self.wheel.remove(timer);

@@ -50,8 +50,6 @@ pub enum Failure {
     ReadTimeout(ReadDeadline),
     /// The peer took no output for the write timeout.
     WriteTimeout,
-    /// The peer left while `end_on_peer_close` holds.
-    PeerClosed,
 }
 
 /// What a connection is waiting to receive.

@@ -114,7 +114,7 @@ impl<A: Adapter> Http11Processor<A> {
             Some(socket) => {
                 let errno = match socket.failure() {
                     Some(Failure::System(errno)) => Some(errno),
-                    Some(Failure::WriteTimeout | Failure::PeerClosed) => Some(Errno::EPIPE),
+                    Some(Failure::WriteTimeout) => Some(Errno::EPIPE),
                     Some(Failure::ReadTimeout(_)) | None => None,
                 };
                 (std::mem::take(&mut socket.out), errno)

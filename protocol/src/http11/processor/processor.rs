@@ -254,7 +254,6 @@ impl<A: Adapter> Http11Processor<A> {
         match (self.stage, event) {
             (Stage::Delegated, SocketEvent::Error) => self.delegate_failed(turn),
             (Stage::Delegated, _) => self.service_delegated(turn),
-            (_, SocketEvent::Disconnect | SocketEvent::Stop) => SocketState::Closed,
             (Stage::Head | Stage::Collecting { .. }, SocketEvent::Error) => self.input_failed(turn),
             (_, SocketEvent::Error) => SocketState::Closed,
             (_, SocketEvent::OpenRead) | (Stage::Head, SocketEvent::OpenWrite) => {

@@ -289,7 +289,7 @@ impl<A: Adapter> Http11Processor<A> {
     pub(super) fn input_failed(&mut self, turn: &mut Turn<'_, A>) -> SocketState {
         match turn.cx.socket(turn.conn).and_then(|socket| socket.failure()) {
             Some(Failure::ReadTimeout(_)) => self.refuse(turn, REQUEST_TIMEOUT),
-            Some(Failure::System(_) | Failure::WriteTimeout | Failure::PeerClosed) | None => {
+            Some(Failure::System(_) | Failure::WriteTimeout) | None => {
                 turn.shared.counters.aborts.add(1);
                 SocketState::Closed
             }

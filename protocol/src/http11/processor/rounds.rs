@@ -123,7 +123,7 @@ impl<A: Adapter> Http11Processor<A> {
         };
         self.exchange_mut().request.failure = failure;
         let is_sending_over = match failure {
-            Some(Failure::System(_) | Failure::WriteTimeout | Failure::PeerClosed) => true,
+            Some(Failure::System(_) | Failure::WriteTimeout) => true,
             Some(Failure::ReadTimeout(_)) | None => false,
         };
         if let Some(cell) = self.cell.as_ref().filter(|_| is_sending_over) {
