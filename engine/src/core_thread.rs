@@ -282,6 +282,10 @@ impl<H: ConnectionHandler> Core<H> {
             ReadDeadline::First | ReadDeadline::KeepAlive => self.cx.close(conn, false),
             ReadDeadline::Head | ReadDeadline::Body => {
                 let Some(socket) = self.cx.socket_mut(conn) else { return };
+                // A failure that ended sending stays: output was given up in the middle.
+                if !socket.can_send() {
+                    return;
+                }
                 socket.failure = Some(Failure::ReadTimeout(kind));
                 self.cx.counters.connections_failed.add(1);
                 self.process(conn, SocketEvent::Error);

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use ringcat_engine::core_context::CoreTimeouts;
+use ringcat_engine::{
+    backend::{Errno, Event},
+    core_context::CoreTimeouts,
+};
 
 use crate::{Site, answer, get};
 
@@ -179,5 +182,25 @@ fn a_worker_is_told_once_that_its_body_is_late() {
     assert_eq!(site.driver.seat.counters.connections_failed.get(), 1);
     job.finish();
     site.driver.settle();
+    site.finish(&[conn]);
+}
+
+#[test]
+fn a_late_body_does_not_revive_a_connection_whose_output_failed() {
+    let mut site = Site::new();
+    let conn = site.driver.connect();
+    site.driver.hold_sends(conn);
+    site.driver.kernel.room.set(0);
+    site.driver.receive(conn, "POST /delegate HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n");
+    let job = site.stage.job();
+    job.handle.write("not taken").unwrap();
+    job.handle.flush().unwrap();
+    site.driver.settle();
+    site.driver.deliver(Event::SendFailed(conn, Errno::EPIPE));
+    site.driver.advance(CoreTimeouts::default().body + TICK);
+    assert_eq!(site.driver.seat.counters.connections_failed.get(), 1);
+    job.finish();
+    site.driver.settle();
+    assert!(site.driver.conn(conn).is_closed, "nothing can be sent any more");
     site.finish(&[conn]);
 }
