@@ -129,42 +129,64 @@ impl<M: Send + 'static> Engine<M> {
             addresses,
             seats: Vec::with_capacity(cpus.len()),
             threads: Vec::with_capacity(cpus.len()),
-            pinned_cpus: cpus.clone(),
+            pinned_cpus: cpus,
         };
-        let factory = Arc::new(factory);
+        match engine.start_cores(options, capabilities, listeners, &Arc::new(factory)) {
+            Ok(()) => Ok(engine),
+            Err(error) => {
+                // Those that did start may have connections already.
+                engine.drain();
+                engine.end_drain();
+                engine.join();
+                Err(error)
+            }
+        }
+    }
+
+    fn start_cores<H, F>(
+        &mut self,
+        options: &EngineOptions,
+        capabilities: Capabilities,
+        listeners: Vec<Vec<Listener>>,
+        factory: &Arc<F>,
+    ) -> Result<(), StartError>
+    where
+        H: ConnectionHandler<Message = M>,
+        F: Fn(&CoreSeat<M>, Rc<dyn Io>) -> H + Send + Sync + 'static,
+    {
+        let core_count = listeners.len();
         let (ready, started) = mpsc::channel();
-        for (index, (cpu, listeners)) in cpus.iter().zip(listeners).enumerate() {
+        for (index, listeners) in listeners.into_iter().enumerate() {
             let id = CoreId(u16::try_from(index).expect("choose_cpus bounds the count"));
             let wake =
                 Arc::new(EventFd::new().map_err(|error| {
-                    StartError::CoreRing(id, Refusal::of_core(&error, cpus.len()))
+                    StartError::CoreRing(id, Refusal::of_core(&error, core_count))
                 })?);
             let seat = CoreSeat {
                 id,
                 inbox: Arc::new(Inbox::new(Box::new(Arc::clone(&wake)))),
                 counters: Arc::new(CoreCounters::default()),
             };
-            engine.seats.push(seat.clone());
+            self.seats.push(seat.clone());
             let start = CoreStart {
                 seat,
-                cpu: *cpu,
+                cpu: self.pinned_cpus[index],
                 listeners,
                 wake,
                 capabilities,
                 options: options.clone(),
                 ready: ready.clone(),
             };
-            let factory = Arc::clone(&factory);
+            let factory = Arc::clone(factory);
             let name = format!("{}-uring-core-{id}", options.thread_prefix);
             let thread = std::thread::Builder::new()
                 .name(name)
                 .spawn(move || run_core(start, &*factory))
                 .map_err(|error| StartError::Thread(id, error))?;
-            engine.threads.push(thread);
+            self.threads.push(thread);
         }
         drop(ready);
-        engine.await_start(&started)?;
-        Ok(engine)
+        self.await_start(&started)
     }
 
     /// Where the engine listens, ports resolved, in the order of the options.
@@ -222,7 +244,7 @@ impl<M: Send + 'static> Engine<M> {
     }
 
     fn await_start(
-        &mut self,
+        &self,
         started: &mpsc::Receiver<(CoreId, io::Result<()>)>,
     ) -> Result<(), StartError> {
         let mut first_error = None;
@@ -232,14 +254,7 @@ impl<M: Send + 'static> Engine<M> {
                 first_error.get_or_insert(StartError::CoreRing(core, refusal));
             }
         }
-        let Some(error) = first_error else { return Ok(()) };
-        self.drain();
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a core thread panicked");
-            }
-        }
-        Err(error)
+        first_error.map_or(Ok(()), Err)
     }
 }
 
