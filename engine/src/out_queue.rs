@@ -146,7 +146,8 @@ impl OutQueue {
             self.queued_bytes -= count;
             self.sent_at_once_bytes += count as u64;
             if count == chunk.len() {
-                self.chunks.pop_front();
+                let sent = self.chunks.pop_front();
+                self.keep_as_tail(sent);
                 continue;
             }
             match chunk {
@@ -160,6 +161,18 @@ impl OutQueue {
     /// Bytes that left without the ring since this was asked last.
     pub(crate) fn take_sent_at_once(&mut self) -> u64 {
         std::mem::take(&mut self.sent_at_once_bytes)
+    }
+
+    /// The buffer of what was sent at once is the next tail, so that answers that leave this way
+    /// cost no allocation either.
+    fn keep_as_tail(&mut self, sent: Option<Chunk>) {
+        if let Some(Chunk::Owned(mut buffer)) = sent
+            && self.tail.capacity() == 0
+            && buffer.capacity() <= POOL_BUFFER_BYTES_MAX
+        {
+            buffer.clear();
+            self.tail = buffer;
+        }
     }
 
     fn seal_tail(&mut self) {
@@ -296,5 +309,16 @@ mod tests {
         assert_eq!(*kernel.got.borrow(), b"hello wo");
         assert_eq!(out.len_bytes(), 3);
         assert_eq!(bytes_of(&out.take_send().unwrap()), b"rld");
+    }
+
+    #[test]
+    fn what_was_sent_at_once_leaves_its_buffer() {
+        let mut out = OutQueue::default();
+        let kernel = Kernel { room: RefCell::new(100), got: RefCell::default() };
+        out.tail().extend_from_slice(b"answer");
+        let memory = out.tail().as_ptr();
+        out.send_now(&kernel, CONN).unwrap();
+        assert!(out.is_empty() && out.tail().is_empty());
+        assert_eq!(out.tail().as_ptr(), memory);
     }
 }
