@@ -22,8 +22,9 @@ pub struct OutQueue {
     sent_at_once_bytes: u64,
 }
 
-/// A chunk of this size and more is sent in pieces, so that a slow reader's progress shows.
-const PIECE_BYTES_MAX: usize = 256 * 1024;
+/// A chunk of this size and more is sent in pieces. A send shows only its end, so that a reader
+/// must take a piece, or two, within the write timeout: with 60 s about 2 KB a second.
+const PIECE_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes a buffer for small responses starts with.
 const TAIL_BYTES: usize = 4096;
