@@ -229,8 +229,7 @@ impl FilterNode {
 
 /// The application failed: remembers how, and that a report is due.
 fn record_failure(req: &mut Request, res: &mut Response, element: &str, error: Error) {
-    // A client that left is not the application's failure.
-    if error.kind() == ErrorKind::Io {
+    if is_clients_doing(req, &error) {
         tracing::debug!("{element}: {error}");
     } else {
         let uri = req.request_uri();
@@ -244,6 +243,26 @@ fn record_failure(req: &mut Request, res: &mut Response, element: &str, error: E
     }
     res.set_failed(error.status());
     req.note.error = Some(Arc::new(error));
+}
+
+/// Whether the client caused the error: it left, or sent what the application cannot take. Another
+/// system error, say of a file, is the application's.
+fn is_clients_doing(req: &Request, error: &Error) -> bool {
+    match error.kind() {
+        ErrorKind::ProtocolViolation => error.status() < 500,
+        ErrorKind::Io => req.has_connection_failed() || error.is_of_connection(),
+        ErrorKind::IllegalState
+        | ErrorKind::IllegalArgument
+        | ErrorKind::NumberFormat
+        | ErrorKind::UnsupportedEncoding
+        | ErrorKind::App
+        | ErrorKind::Servlet
+        | ErrorKind::Unsupported
+        | ErrorKind::NotFound
+        | ErrorKind::Unavailable
+        | ErrorKind::WouldBlock
+        | ErrorKind::Panic => false,
+    }
 }
 
 fn answer_refusal(refusal: &crate::request::Refusal, res: &mut Response) {

@@ -21,7 +21,7 @@ use crate::{
     container::{ContainerTree, write_report},
     dispatch::DispatcherType,
     error::Error,
-    guard::{guard, guard_drop, guard_quiet},
+    guard::{guard, guard_drop, guard_drop_each, guard_quiet},
     methods::{Method, Methods},
     operation::ContainerOperation,
     request::{Refusal, Request, RequestNote, host_of, version_name},
@@ -300,7 +300,7 @@ fn tell_complete(request: &mut Request, response: &mut Response) {
     response.inner.is_suspended = false;
     request
         .fire(Some(response), None, "on_complete", |listener, event| listener.on_complete(event));
-    guard_drop("dropping listeners", std::mem::take(&mut request.note.listeners));
+    guard_drop_each("dropping a listener", std::mem::take(&mut request.note.listeners));
 }
 
 impl Adapter for CoyoteAdapter {
@@ -500,9 +500,7 @@ impl Adapter for CoyoteAdapter {
     }
 
     fn discard(&self, operations: Vec<ContainerOperation>) {
-        if !operations.is_empty() {
-            guard_drop("dropping operations that came too late", operations);
-        }
+        guard_drop_each("dropping an operation that came too late", operations);
     }
 
     fn recycle(&self, note: &mut RequestNote) {

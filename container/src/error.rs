@@ -9,6 +9,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use crate::guard::guard_drop;
 use crate::mapper::MappingError;
 use crate::uri::{QueryError, UriError};
 
@@ -20,7 +21,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What went wrong, in a servlet or in the container: a kind, a text, perhaps a cause.
 ///
-/// One pointer wide. May be made, moved and read on any thread.
+/// One pointer wide. May be made, moved and read on any thread. A wrapped error that panics when
+/// it is shown or dropped harms nobody: the panic stands in the text, or in the log.
 ///
 /// ```
 /// use ringcat::error::{Error, ErrorKind, Result};
@@ -75,6 +77,16 @@ struct Record {
     inner: Option<BoxError>,
     type_name: Option<&'static str>,
     retry_after: Option<Duration>,
+}
+
+impl Drop for Record {
+    /// The wrapped error is the application's: a panic of its end is logged and goes no further,
+    /// wherever in the container that end comes.
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            guard_drop("dropping an error", inner);
+        }
+    }
 }
 
 /// How long a servlet is unavailable that did not say a positive time.
@@ -211,6 +223,21 @@ impl Error {
         self.0.type_name
     }
 
+    /// Whether this is a system error that only connections have.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        use std::io::ErrorKind as Kind;
+        self.downcast_ref::<std::io::Error>().is_some_and(|error| {
+            matches!(
+                error.kind(),
+                Kind::BrokenPipe
+                    | Kind::ConnectionAborted
+                    | Kind::ConnectionReset
+                    | Kind::NotConnected
+                    | Kind::TimedOut
+            )
+        })
+    }
+
     fn wrapping<E: Into<BoxError>>(kind: ErrorKind, inner: E) -> Self {
         let mut error = Self::new(kind, "");
         error.0.inner = Some(inner.into());
@@ -242,7 +269,12 @@ impl ErrorKind {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.inner {
-            Some(inner) if self.0.message.is_empty() => inner.fmt(f),
+            // The text is the application's, and is asked for where nothing may unwind: in logs.
+            Some(inner) if self.0.message.is_empty() => {
+                catch_unwind(AssertUnwindSafe(|| inner.fmt(f))).unwrap_or_else(|payload| {
+                    write!(f, "an error whose text panicked: {}", Self::from_panic(payload))
+                })
+            }
             Some(_) | None => f.write_str(&self.0.message),
         }
     }

@@ -29,3 +29,11 @@ pub(crate) fn guard_quiet(what: &str, f: impl FnOnce()) {
 pub(crate) fn guard_drop<T>(what: &str, value: T) {
     guard_quiet(what, || drop(value));
 }
+
+/// Drops an application's values one by one: of two that panic in one go the second would end the
+/// process.
+pub(crate) fn guard_drop_each<T>(what: &str, values: impl IntoIterator<Item = T>) {
+    for value in values {
+        guard_drop(what, value);
+    }
+}

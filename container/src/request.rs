@@ -8,7 +8,7 @@ use ringcat_engine::{backend::Errno, sync::Arc};
 use ringcat_protocol::{
     action_code::Hook,
     async_cell::{AsyncCell, Look},
-    async_state_machine::Event,
+    async_state_machine::{Event, Flag},
     http11::head::Version,
     request::{BodyRead, Request as ProtocolRequest},
 };
@@ -19,7 +19,7 @@ use crate::{
     container::ContainerTree,
     dispatch::{DispatchTarget, DispatcherType},
     error::{Error, Result},
-    guard::{guard, guard_drop},
+    guard::{guard, guard_drop, guard_drop_each},
     mapper::Mapping,
     methods::Method,
     operation::ContainerOperation,
@@ -95,15 +95,11 @@ impl RequestNote {
         *parameters = None;
         *context = None;
         filters.clear();
-        if let Some(error) = error.take() {
-            guard_drop("dropping an error", error);
-        }
+        *error = None;
         if !attributes.is_empty() {
-            guard_drop("dropping attributes", std::mem::take(attributes));
+            guard_drop_each("dropping an attribute", std::mem::take(attributes));
         }
-        if !listeners.is_empty() {
-            guard_drop("dropping listeners", std::mem::take(listeners));
-        }
+        guard_drop_each("dropping a listener", listeners.drain(..));
         if let Some(listener) = read_listener.take() {
             guard_drop("dropping a read listener", listener);
         }
@@ -500,6 +496,12 @@ impl Request {
         self.hook.existing_cell()
     }
 
+    /// Whether sending or receiving failed, as far as this thread can know.
+    pub(crate) fn has_connection_failed(&self) -> bool {
+        let is_noted = || self.cell().is_some_and(|cell| cell.word().has(Flag::IoError));
+        self.inner.failure.is_some() || self.inner.body_error.is_some() || is_noted()
+    }
+
     /// Runs application code on the core: nobody may wait for this exchange's owner meanwhile,
     /// since the application may wait for them.
     pub(crate) fn in_callback<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
@@ -552,7 +554,7 @@ impl Request {
                 tracing::error!("on_start_async of a listener failed: {error}");
             }
         }
-        guard_drop("dropping a listener", previous);
+        guard_drop_each("dropping a listener", previous);
     }
 
     fn async_parts(
