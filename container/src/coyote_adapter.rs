@@ -431,6 +431,9 @@ impl Adapter for CoyoteAdapter {
 
     fn on_complete(&self, call: Call<Self>) -> Exchange<RequestNote> {
         let (mut request, mut response) = open(call);
+        // An error that was asked for through the context, after the pipeline had returned.
+        response.inner.is_suspended = false;
+        crate::container::report(&request, &mut response);
         tell_complete(&mut request, &mut response);
         close(request, response)
     }

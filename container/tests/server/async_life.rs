@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use ringcat::{AsyncContext, Context, ErrorKind, Response, Result};
+use ringcat::{AsyncContext, Context, ErrorKind, Request, Response, Result};
 
 use crate::support::{
     Client, Journal, Noting, TestServer, blocking, handing_over, parking, take, wait_until,
@@ -254,6 +254,30 @@ fn a_task_of_the_context_runs_on_the_pool() {
     let server = TestServer::start(context);
     let text = server.get("/").text();
     assert!(text.starts_with("http-worker-"), "{text}");
+}
+
+#[test]
+fn send_error_through_the_context_is_reported_before_on_complete() {
+    let journal = Journal::default();
+    let theirs = journal.clone();
+    let service = move |req: &mut Request, _res: &mut Response| {
+        let context = req.start_async()?;
+        let mut listener = Noting::new("l", &theirs);
+        listener.on_complete = |event| event.response()?.write("behind the report");
+        context.add_listener(listener)?;
+        context.response().send_error(409, Some("the servlet says no"))?;
+        context.complete()
+    };
+    let context = Context::new("").servlet("/core", parking(service.clone()));
+    let server = TestServer::start(context.servlet("/worker", blocking(service)));
+    let mut client = server.client();
+    for place in ["/core", "/worker"] {
+        let answer = client.get(place);
+        answer.expect_report(409);
+        assert!(answer.text().contains("the servlet says no"));
+        assert!(answer.text().ends_with("behind the report"));
+    }
+    assert_eq!(journal.entries(), ["l.on_complete", "l.on_complete"]);
 }
 
 #[test]
