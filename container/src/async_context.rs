@@ -194,8 +194,7 @@ impl AsyncContext {
         }
         let context_path = &tree.context(mapping.context).path;
         let request_uri = format!("{}{raw_path}", uri::encode_path(context_path));
-        let raw_path_len = raw_path.len();
-        Ok(DispatchTarget { path: decoded, request_uri, raw_path_len, query, mapping: mapped })
+        Ok(DispatchTarget { path: decoded, request_uri, query, mapping: mapped })
     }
 }
 

@@ -46,8 +46,6 @@ pub struct DispatchTarget {
     pub(crate) path: String,
     /// The request URI that the target sees: context path and path, encoded.
     pub(crate) request_uri: String,
-    /// Bytes of the request URI behind the context path.
-    pub(crate) raw_path_len: usize,
     /// The query string, if the target brings one.
     pub(crate) query: Option<String>,
     /// Where the path leads; lengths count from the path in the context.

@@ -51,6 +51,8 @@ pub struct RequestNote {
     pub(crate) error: Option<Arc<Error>>,
     pub(crate) attributes: BTreeMap<String, Attribute>,
     pub(crate) parameters: Option<Vec<(String, String)>>,
+    /// The parameters of the form, once it was read: the content does not come again.
+    pub(crate) form: Option<Vec<(String, String)>>,
     pub(crate) context: Option<AsyncContext>,
     pub(crate) listeners: Vec<Box<dyn AsyncListener>>,
     pub(crate) is_error_told: bool,
@@ -75,6 +77,7 @@ impl RequestNote {
             error,
             attributes,
             parameters,
+            form,
             context,
             listeners,
             is_error_told,
@@ -93,6 +96,7 @@ impl RequestNote {
         *dispatch_target = None;
         *is_all_data_read_sent = false;
         *parameters = None;
+        *form = None;
         *context = None;
         filters.clear();
         *error = None;
@@ -110,7 +114,6 @@ impl RequestNote {
 pub(crate) struct Dispatched {
     pub(crate) request_uri: String,
     pub(crate) query: Option<String>,
-    pub(crate) context_path_len: usize,
     pub(crate) original_path: String,
     pub(crate) original_mapping: Mapping,
 }
@@ -158,9 +161,13 @@ impl Request {
     /// The context path, decoded; empty for the root context.
     pub fn context_path(&self) -> &str {
         match (&self.note.dispatched, self.note.mapping) {
-            (Some(dispatched), _) => &dispatched.request_uri[..dispatched.context_path_len],
+            // The path of a dispatch begins behind the context's.
+            (Some(_), Some(mapping)) => {
+                let tree = self.note.tree.as_ref();
+                tree.map_or("", |tree| &tree.context(mapping.context).path)
+            }
             (None, Some(mapping)) => mapping.context_path(&self.note.path),
-            (None, None) => "",
+            (Some(_) | None, None) => "",
         }
     }
 
@@ -451,11 +458,9 @@ impl Request {
             Some(before) => (before.original_path, before.original_mapping),
             None => (note.path.clone(), mapping),
         };
-        let context_path_len = target.request_uri.len() - target.raw_path_len;
         note.dispatched = Some(Box::new(Dispatched {
             request_uri: target.request_uri,
             query: target.query,
-            context_path_len,
             original_path,
             original_mapping,
         }));
@@ -619,10 +624,11 @@ impl Request {
             let media_type = value.split(';').next().unwrap_or("").trim();
             media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded")
         });
-        if is_form && self.method_kind() == Method::Post {
-            let form = self.read_to_end()?;
-            parameters.append(&mut uri::parse_query(&form)?);
+        if is_form && self.method_kind() == Method::Post && self.note.form.is_none() {
+            let content = self.read_to_end()?;
+            self.note.form = Some(uri::parse_query(&content)?);
         }
+        parameters.extend(self.note.form.iter().flatten().cloned());
         Ok(parameters)
     }
 }

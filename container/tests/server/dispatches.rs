@@ -369,3 +369,35 @@ fn a_blocking_target_may_start_another_round() {
     server.stop();
     assert_eq!(journal.entries(), ["round.on_start_async"]);
 }
+
+#[test]
+fn a_form_that_was_read_stays_over_dispatches() {
+    let servlet = parking(|req, _res| {
+        assert_eq!(req.parameter("a")?, Some("form"));
+        req.start_async()?.dispatch_to("/again")
+    });
+    let again = parking(|req, _res| {
+        assert_eq!(req.parameter("a")?, Some("form"));
+        req.start_async()?.dispatch_to("/t?b=query")
+    });
+    let context = Context::new("").servlet("/start", servlet).servlet("/again", again);
+    let server = TestServer::start(context.servlet("/t", parking(told)));
+    let mut client = server.client();
+    let form = ["Content-Type: application/x-www-form-urlencoded"];
+    client.ask_with("POST /start", &form, "a=form&b=form");
+    let expected = "ASYNC POST /t  /t - b=query form query <- /start  /start - -";
+    client.answer().expect(200, expected);
+    // The next request on the connection has nothing of it.
+    client.ask_with("POST /t", &form, "b=own");
+    client.answer().expect(200, "REQUEST POST /t  /t - - - own <- - - - - -");
+}
+
+#[test]
+fn the_context_path_is_decoded_after_a_dispatch_too() {
+    let servlet = parking(|req, _res| req.start_async()?.dispatch_to("/t%20t/%3Fx?a=1"));
+    let context = Context::new("/a pp").servlet("/start", servlet).get("/t t/*", told);
+    let server = TestServer::start(context);
+    let expected = "ASYNC GET /a%20pp/t%20t/%3Fx /a pp /t t /?x a=1 1 - \
+                    <- /a%20pp/start /a pp /start - -";
+    server.get("/a%20pp/start").expect(200, expected);
+}
