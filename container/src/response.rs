@@ -45,13 +45,14 @@ impl Response {
         self.inner.status
     }
 
-    /// Sets the status code, 100 to 999; without effect once committed.
+    /// Sets the status code; without effect once committed. A number that is no final status, 200
+    /// to 599, is answered as 500.
     pub fn set_status(&mut self, status: u16) {
         self.sync();
         if self.is_committed() || self.inner.is_suspended {
             return;
         }
-        self.inner.status = status.clamp(100, 999);
+        self.inner.status = final_status(status);
         self.forward(ContainerOperation::Status(status));
     }
 
@@ -225,8 +226,9 @@ impl Response {
         Ok(())
     }
 
-    /// Answers with the error report for `status`; what was written is dropped, and so is what
-    /// will be.
+    /// Answers with the error report for `status`, 400 to 599; what was written is dropped, and so
+    /// is what will be. The number is taken as by [`Response::set_status`]; below 400 no report is
+    /// written, the content stays empty.
     ///
     /// # Errors
     /// Illegal state once committed.
@@ -235,7 +237,7 @@ impl Response {
         self.refuse_committed("send_error")?;
         self.drop_content();
         self.inner.content_length = None;
-        self.inner.status = status;
+        self.inner.status = final_status(status);
         self.inner.message = message.map(str::to_owned);
         self.inner.error = ErrorState::ReportDue;
         self.inner.is_suspended = true;
@@ -250,9 +252,10 @@ impl Response {
     pub fn send_redirect(&mut self, location: &str) -> Result<()> {
         self.sync();
         self.refuse_committed("send_redirect")?;
+        self.set_header("Location", location)?;
         self.reset_buffer()?;
         self.set_status(302);
-        self.set_header("Location", location)?;
+        self.set_content_length(0);
         self.inner.is_suspended = true;
         self.forward(ContainerOperation::Finish);
         Ok(())
@@ -340,7 +343,7 @@ impl Response {
     /// The application failed: a report is due.
     pub(crate) fn set_failed(&mut self, status: u16) {
         if !self.inner.is_committed {
-            self.inner.status = status;
+            self.inner.status = final_status(status);
         }
         if self.inner.error == ErrorState::None {
             self.inner.error = ErrorState::ReportDue;
@@ -477,6 +480,12 @@ impl std::io::Write for Response {
     fn flush(&mut self) -> std::io::Result<()> {
         Self::flush(self).map_err(std::io::Error::other)
     }
+}
+
+/// A status that ends an exchange. After a 1xx a client would wait for the answer, and others are
+/// none (RFC 9110 section 15).
+fn final_status(status: u16) -> u16 {
+    if (200..=599).contains(&status) { status } else { 500 }
 }
 
 fn credit_of(operation: &ContainerOperation) -> usize {

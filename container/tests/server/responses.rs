@@ -1,9 +1,9 @@
 //! Responses: the commit and what is too late after it, buffer and framing, reset, errors,
 //! redirects, fields that would split a response, cookies.
 
-use ringcat::{Context, Cookie, ErrorKind};
+use ringcat::{Context, Cookie, Error, ErrorKind, Request, Response};
 
-use crate::support::{TestServer, blocking};
+use crate::support::{TestServer, blocking, parking};
 
 #[test]
 fn what_fits_the_buffer_has_a_length_and_what_does_not_is_chunked() {
@@ -261,4 +261,56 @@ fn a_worker_thread_has_the_same_response() {
     let split = client.get("/split");
     split.expect(200, "ok");
     assert_eq!(split.field("Content-Length"), Some("2"));
+}
+
+#[test]
+fn a_status_that_is_none_is_500() {
+    let status = |req: &Request| req.query_string().unwrap().parse::<u16>().unwrap();
+    let context = Context::new("")
+        .get("/set", move |req, res| {
+            res.set_status(status(req));
+            res.write("set")
+        })
+        .get("/send", move |req, res| res.send_error(status(req), None))
+        .servlet("/worker", blocking(move |req, res| res.send_error(status(req), None)))
+        .get("/fail", move |req, _res| Err(Error::protocol_violation(status(req), "fails")))
+        .servlet(
+            "/async",
+            parking(move |req, _res| {
+                let context = req.start_async()?;
+                context.response().send_error(status(req), None)?;
+                context.complete()
+            }),
+        );
+    let server = TestServer::start(context);
+    let mut requests = 0;
+    // 1xx is no answer: a client would wait for another one.
+    for none in [0, 42, 100, 101, 199, 600, 1000, u16::MAX] {
+        server.get(&format!("/set?{none}")).expect(500, "set");
+        for place in ["/send", "/worker", "/fail", "/async"] {
+            server.get(&format!("{place}?{none}")).expect_report(500);
+        }
+        requests += 5;
+    }
+    let report = server.stop();
+    assert_eq!((report.answered, report.statuses[4]), (requests, requests));
+}
+
+#[test]
+fn a_redirect_has_no_content_whatever_length_was_announced() {
+    let redirect = |_req: &mut Request, res: &mut Response| {
+        res.set_content_length(100);
+        let refusal = res.send_redirect("/a\r\nb").unwrap_err();
+        assert_eq!((refusal.kind(), res.status()), (ErrorKind::IllegalArgument, 200));
+        res.send_redirect("/next")
+    };
+    let server = TestServer::start(
+        Context::new("").get("/core", redirect).servlet("/w", blocking(redirect)),
+    );
+    let mut client = server.client();
+    for path in ["/core", "/w", "/core"] {
+        let answer = client.get(path);
+        answer.expect(302, "");
+        assert_eq!(answer.field("Location"), Some("/next"));
+    }
 }
