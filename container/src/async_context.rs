@@ -1,7 +1,7 @@
 //! The handle of an asynchronous request: `Send`, `Clone`, usable from any thread, and an error
 //! once the request is over. Stands for `AsyncContext` and `AsyncContextImpl`.
 
-use std::time::Duration;
+use std::{any::Any, time::Duration};
 
 use bytes::Bytes;
 use ringcat_engine::{current::Current, sync::Arc};
@@ -19,7 +19,7 @@ use crate::{
     guard::guard,
     mapper::Mapping,
     operation::ContainerOperation,
-    request::{latin1, millis},
+    request::{Attribute, latin1, millis},
     uri,
 };
 
@@ -30,7 +30,7 @@ use crate::{
 /// when its slot serves another request by then.
 #[derive(Clone)]
 pub struct AsyncContext {
-    parts: Arc<AsyncParts>,
+    pub(crate) parts: Arc<AsyncParts>,
 }
 
 /// What a context refers to.
@@ -42,9 +42,6 @@ pub(crate) struct AsyncParts {
     /// The client's path within the context, decoded.
     pub(crate) path: String,
 }
-
-/// How long a foreign thread waits for a client that does not read.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl AsyncContext {
     pub(crate) fn new(parts: AsyncParts) -> Self {
@@ -117,7 +114,8 @@ impl AsyncContext {
     /// The response, for this thread: writes are sent by the owning core, in call order over all
     /// clones.
     pub fn response(&self) -> AsyncResponse {
-        AsyncResponse { cell: Arc::clone(&self.parts.cell) }
+        let AsyncParts { cell, tree, .. } = &*self.parts;
+        AsyncResponse { cell: Arc::clone(cell), write_timeout: tree.write_timeout }
     }
 
     /// The request's head, as the client sent it.
@@ -129,6 +127,34 @@ impl AsyncContext {
         let head = self.parts.cell.head().and_then(|head| Arc::clone(head).downcast().ok());
         head.map(|head| AsyncRequest { head })
             .ok_or_else(|| Error::illegal_state("the request is over"))
+    }
+
+    /// An attribute of the request; those that were set before `start_async` are there too. `None`
+    /// once the request is over.
+    pub fn attribute(&self, name: &str) -> Option<Attribute> {
+        self.refuse_closed().ok().and_then(|()| self.parts.cell.attribute(name))
+    }
+
+    /// Sets an attribute of the request, for listeners and the target of a dispatch, say. Any
+    /// thread; the last call counts.
+    ///
+    /// # Errors
+    /// Illegal state: the request is over.
+    pub fn set_attribute(&self, name: &str, value: impl Any + Send + Sync) -> Result<()> {
+        self.refuse_closed()?;
+        drop(self.parts.cell.set_attribute(name, std::sync::Arc::new(value)));
+        let closed = self.refuse_closed();
+        if closed.is_err() {
+            // The owner may have taken the others out already: what is left would end with the
+            // cell, where no panic is caught.
+            drop(self.parts.cell.remove_attribute(name));
+        }
+        closed
+    }
+
+    /// Removes an attribute of the request. `None` once the request is over.
+    pub fn remove_attribute(&self, name: &str) -> Option<Attribute> {
+        self.refuse_closed().ok().and_then(|()| self.parts.cell.remove_attribute(name))
     }
 
     /// Runs `task` on the container's worker pool.
@@ -225,6 +251,15 @@ impl AsyncRequest {
     pub fn header(&self, name: &str) -> Option<std::borrow::Cow<'_, str>> {
         self.head.field(name).map(latin1)
     }
+
+    /// The values of all fields of a name, as
+    /// [`Request::header_values`](crate::request::Request::header_values).
+    pub fn header_values<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> impl Iterator<Item = std::borrow::Cow<'a, str>> {
+        self.head.field_values(name).map(latin1)
+    }
 }
 
 /// The response of an asynchronous request, for any thread.
@@ -235,6 +270,7 @@ impl AsyncRequest {
 #[derive(Clone)]
 pub struct AsyncResponse {
     cell: Arc<AsyncCell<ContainerOperation>>,
+    write_timeout: Duration,
 }
 
 impl AsyncResponse {
@@ -243,13 +279,14 @@ impl AsyncResponse {
     ///
     /// # Errors
     /// Illegal state: the request is over. I/O: the connection failed, or the client took nothing
-    /// for 60 s. Would-block, on a core thread: use [`AsyncResponse::try_write`] and try later.
+    /// for the [write timeout](crate::ServerBuilder::write_timeout). Would-block,
+    /// on a core thread: use [`AsyncResponse::try_write`] and try later.
     pub fn write(&self, content: impl Into<Content>) -> Result<()> {
         let operation = ContainerOperation::Write(content.into().0);
         if Current::get().core.is_some() {
             return self.cell.try_write(operation).map_err(write_refused);
         }
-        self.cell.write_blocking(operation, Some(WRITE_TIMEOUT)).map_err(write_refused)
+        self.cell.write_blocking(operation, Some(self.write_timeout)).map_err(write_refused)
     }
 
     /// Writes content if credit allows, and never waits.

@@ -32,6 +32,8 @@ pub struct ContainerTree {
     /// By listener.
     pub(crate) async_timeouts: Vec<Duration>,
     pub(crate) body_bytes_max: u64,
+    /// How long a thread waits for a client that does not read.
+    pub(crate) write_timeout: Duration,
     pub(crate) pool: Arc<dyn Pool>,
 }
 

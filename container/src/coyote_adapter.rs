@@ -391,6 +391,7 @@ impl Adapter for CoyoteAdapter {
             let hook = Hook::Worker { cell, clock };
             let mut request = Request { inner, note, hook: hook.clone() };
             let mut response = Response::new(shadow, hook);
+            response.write_timeout = tree.write_timeout;
             let current = Current { exchange: Some(name), ..Current::get() };
             current.scope(|| {
                 if let Some(mapping) = request.note.mapping {

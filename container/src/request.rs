@@ -49,6 +49,7 @@ pub struct RequestNote {
     pub(crate) lacks_async_support: bool,
     pub(crate) refusal: Option<Box<Refusal>>,
     pub(crate) error: Option<Arc<Error>>,
+    /// Until there is a context, whose cell has them from then on.
     pub(crate) attributes: BTreeMap<String, Attribute>,
     pub(crate) parameters: Option<Vec<(String, String)>>,
     /// The parameters of the form, once it was read: the content does not come again.
@@ -97,11 +98,14 @@ impl RequestNote {
         *is_all_data_read_sent = false;
         *parameters = None;
         *form = None;
-        *context = None;
+        if let Some(context) = context.take() {
+            let left = context.parts.cell.take_attributes();
+            guard_drop_each("dropping an attribute", left.into_values());
+        }
         filters.clear();
         *error = None;
         if !attributes.is_empty() {
-            guard_drop_each("dropping an attribute", std::mem::take(attributes));
+            guard_drop_each("dropping an attribute", std::mem::take(attributes).into_values());
         }
         guard_drop_each("dropping a listener", listeners.drain(..));
         if let Some(listener) = read_listener.take() {
@@ -194,6 +198,12 @@ impl Request {
     /// The first value of a field, octets outside ASCII read as ISO-8859-1.
     pub fn header(&self, name: &str) -> Option<Cow<'_, str>> {
         self.inner.head.get().field(name).map(latin1)
+    }
+
+    /// The values of all fields of a name in any case, in wire order, as [`Request::header`] reads
+    /// them. A list in one field (`a, b`) is one value.
+    pub fn header_values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Cow<'a, str>> {
+        self.inner.head.get().field_values(name).map(latin1)
     }
 
     /// All fields in wire order, as octets.
@@ -321,17 +331,29 @@ impl Request {
 
     /// An attribute of the request.
     pub fn attribute(&self, name: &str) -> Option<Attribute> {
-        self.note.attributes.get(name).map(Arc::clone)
+        match &self.note.context {
+            Some(context) => context.parts.cell.attribute(name),
+            None => self.note.attributes.get(name).map(Arc::clone),
+        }
     }
 
-    /// Sets an attribute of the request.
+    /// Sets an attribute of the request. Once it was asynchronous its context has the same ones,
+    /// for any thread: [`AsyncContext::attribute`].
     pub fn set_attribute(&mut self, name: impl Into<String>, value: impl Any + Send + Sync) {
-        self.note.attributes.insert(name.into(), Arc::new(value));
+        let (name, value): (String, Attribute) = (name.into(), Arc::new(value));
+        let replaced = match &self.note.context {
+            Some(context) => context.parts.cell.set_attribute(&name, value),
+            None => self.note.attributes.insert(name, value),
+        };
+        drop(replaced);
     }
 
     /// Removes an attribute of the request.
     pub fn remove_attribute(&mut self, name: &str) -> Option<Attribute> {
-        self.note.attributes.remove(name)
+        match &self.note.context {
+            Some(context) => context.parts.cell.remove_attribute(name),
+            None => self.note.attributes.remove(name),
+        }
     }
 
     /// Whether [`Request::start_async`] is allowed by everything the request went through.
@@ -379,6 +401,9 @@ impl Request {
         let context = match &self.note.context {
             Some(context) => context.clone(),
             None => {
+                for (name, value) in std::mem::take(&mut self.note.attributes) {
+                    drop(cell.set_attribute(&name, value));
+                }
                 let context = AsyncContext::new(self.async_parts(cell, tree));
                 self.note.context = Some(context.clone());
                 context

@@ -28,16 +28,15 @@ pub struct Response {
     pub(crate) inner: Box<ProtocolResponse>,
     pub(crate) hook: Hook<ContainerOperation>,
     refused: Option<Error>,
+    /// How long a worker thread waits for a client that does not read.
+    pub(crate) write_timeout: Duration,
     /// Inside [`Response::apply`]: what came to the list meanwhile was called later.
     is_applying: bool,
 }
 
-/// How long a worker waits for a client that does not read.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-
 impl Response {
     pub(crate) fn new(inner: Box<ProtocolResponse>, hook: Hook<ContainerOperation>) -> Self {
-        Self { inner, hook, refused: None, is_applying: false }
+        Self { inner, hook, refused: None, write_timeout: Duration::ZERO, is_applying: false }
     }
 
     /// The status code.
@@ -164,7 +163,7 @@ impl Response {
             Hook::Worker { cell, .. } => {
                 self.inner.written_bytes += content.len() as u64;
                 let operation = ContainerOperation::Write(Bytes::copy_from_slice(content));
-                cell.write_blocking(operation, Some(WRITE_TIMEOUT)).map_err(write_refused)
+                cell.write_blocking(operation, Some(self.write_timeout)).map_err(write_refused)
             }
         }
     }

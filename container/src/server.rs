@@ -218,6 +218,89 @@ impl ServerBuilder {
         self
     }
 
+    /// How long a new connection may take to send its first byte; then it closes. 20 s by default.
+    #[must_use]
+    pub fn connection_timeout(mut self, timeout: Duration) -> Self {
+        self.engine.timeouts.connection = timeout;
+        self
+    }
+
+    /// How long a connection may be idle between two requests; then it closes. 60 s by default.
+    #[must_use]
+    pub fn keep_alive_timeout(mut self, timeout: Duration) -> Self {
+        self.engine.timeouts.keep_alive = timeout;
+        self
+    }
+
+    /// How long a head may take from its first byte to its end; then it is 408. 20 s by default.
+    #[must_use]
+    pub fn head_timeout(mut self, timeout: Duration) -> Self {
+        self.engine.timeouts.head = timeout;
+        self
+    }
+
+    /// How long a client may be silent inside a content; then it is 408, or an error to its
+    /// reader. 20 s by default.
+    #[must_use]
+    pub fn body_timeout(mut self, timeout: Duration) -> Self {
+        self.engine.timeouts.body = timeout;
+        self
+    }
+
+    /// How long a client may take no output; then its connection fails, and threads that wait to
+    /// write get an I/O error. 60 s by default.
+    #[must_use]
+    pub fn write_timeout(mut self, timeout: Duration) -> Self {
+        self.engine.timeouts.write = timeout;
+        self
+    }
+
+    /// The head of a request, at most, in bytes; more is 431. 16 KiB by default, 64 KiB less one
+    /// byte at most.
+    #[must_use]
+    pub fn head_bytes_max(mut self, bytes: usize) -> Self {
+        self.http.head.head_bytes_max = bytes;
+        self
+    }
+
+    /// The header fields of a request, at most; more are 431. 128 by default.
+    #[must_use]
+    pub fn header_fields_max(mut self, count: usize) -> Self {
+        self.http.head.fields_max = count;
+        self
+    }
+
+    /// The target of a request, at most, in bytes; more is 414. 8 KiB by default; a longer one
+    /// needs a larger [`ServerBuilder::head_bytes_max`] too.
+    #[must_use]
+    pub fn target_bytes_max(mut self, bytes: usize) -> Self {
+        self.http.head.uri_bytes_max = bytes;
+        self
+    }
+
+    /// Unread content, at most, that is swallowed so that a connection can live on, in bytes; past
+    /// it the connection closes. 2 MiB by default.
+    #[must_use]
+    pub fn swallow_bytes_max(mut self, bytes: u64) -> Self {
+        self.http.swallow_bytes_max = bytes;
+        self
+    }
+
+    /// Connections of one core, at most; more wait in the backlog. 65,536 by default.
+    #[must_use]
+    pub fn connections_max(mut self, count: usize) -> Self {
+        self.engine.native.connections_max = count;
+        self
+    }
+
+    /// Connections of one core and connector, at most, that wait to be accepted. 4096 by default;
+    /// the kernel cuts it to `net.core.somaxconn`.
+    #[must_use]
+    pub fn backlog(mut self, count: u16) -> Self {
+        self.engine.native.backlog = i32::from(count);
+        self
+    }
+
     /// How long a drain may take before parked requests are timed out. 30 s by default.
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
@@ -235,14 +318,15 @@ impl ServerBuilder {
     /// Initialises the servlets and starts the cores.
     ///
     /// # Errors
-    /// A connector or URL pattern is wrong; a servlet's `init` failed; the ring is denied or the
-    /// address in use. The text names what, where, and what to do.
+    /// A connector, a URL pattern or a limit is wrong, or a timeout zero; a servlet's `init`
+    /// failed; the ring is denied or the address in use. The text names what, where, and what to do.
     pub fn start(self) -> Result<RunningServer> {
         if self.connectors.is_empty() {
             return Err(Error::illegal_argument(
                 "the server has no connector: add Connector::http(\"127.0.0.1:8080\")",
             ));
         }
+        check_options(&self.engine)?;
         let mut engine_options = self.engine;
         for connector in &self.connectors {
             engine_options.addresses.push(connector.resolve()?);
@@ -256,6 +340,7 @@ impl ServerBuilder {
         tree.valves = self.valves.into_iter().map(ValveNode::new).collect();
         tree.async_timeouts = async_timeouts;
         tree.body_bytes_max = self.body_bytes_max;
+        tree.write_timeout = engine_options.timeouts.write;
         tree.pool = Arc::clone(&pool) as Arc<dyn Pool>;
         init_servlets(&tree)?;
         let tree = Arc::new(tree);
@@ -442,6 +527,27 @@ impl fmt::Display for ServerReport {
     }
 }
 
+/// Zero is refused by its name. As a timeout it would be at once, and reads like never.
+fn check_options(options: &EngineOptions) -> Result<()> {
+    if options.native.connections_max == 0 {
+        return Err(Error::illegal_argument("connections_max is zero; write at least 1"));
+    }
+    let timeouts = &options.timeouts;
+    let named = [
+        ("connection_timeout", timeouts.connection),
+        ("keep_alive_timeout", timeouts.keep_alive),
+        ("head_timeout", timeouts.head),
+        ("body_timeout", timeouts.body),
+        ("write_timeout", timeouts.write),
+    ];
+    match named.into_iter().find(|(_, timeout)| timeout.is_zero()) {
+        Some((name, _)) => Err(Error::illegal_argument(format!(
+            "{name} is zero; write a time, an hour or a year if it should be long"
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn build_tree(hosts: Vec<Host>) -> Result<ContainerTree> {
     let mut mapper = Mapper::builder();
     let mut host_nodes = Vec::with_capacity(hosts.len());
@@ -467,6 +573,7 @@ fn build_tree(hosts: Vec<Host>) -> Result<ContainerTree> {
         uri_policy: UriPolicy::default(),
         async_timeouts: Vec::new(),
         body_bytes_max: 0,
+        write_timeout: Duration::ZERO,
         pool: Arc::new(WorkerPool::new(WorkerPoolOptions::default())),
     })
 }

@@ -422,3 +422,50 @@ fn head_and_old_clients_get_asynchronous_answers_too() {
     assert_eq!((old.field("Transfer-Encoding"), old.field("Content-Length")), (None, None));
     client.expect_close();
 }
+
+#[test]
+fn attributes_are_those_of_the_request_on_any_thread() {
+    let number = |value: Option<ringcat::request::Attribute>| {
+        value.and_then(|value| value.downcast_ref::<u32>().copied())
+    };
+    for is_blocking in [false, true] {
+        let (sender, contexts) = channel();
+        let service = move |req: &mut Request, res: &mut Response| {
+            if req.is_async_supported() && req.attribute("round").is_none() {
+                req.set_attribute("round", 1_u32);
+                let context = req.start_async()?;
+                assert_eq!(number(req.attribute("round")), Some(1));
+                req.set_attribute("inside", 2_u32);
+                sender.send(context).unwrap();
+                return Ok(());
+            }
+            let all = ["round", "inside", "thread"].map(|name| number(req.attribute(name)));
+            res.write(format!("{all:?}"))
+        };
+        let context = Context::new("");
+        let server = TestServer::start(if is_blocking {
+            context.servlet("/", blocking(service))
+        } else {
+            context.servlet("/", parking(service))
+        });
+        let mut client = server.client();
+        client.ask("GET /");
+        let context = take(&contexts);
+        server.await_parked(1);
+        assert_eq!(number(context.attribute("round")), Some(1));
+        assert_eq!(number(context.attribute("inside")), Some(2));
+        context.set_attribute("thread", 3_u32).unwrap();
+        context.set_attribute("round", 4_u32).unwrap();
+        assert_eq!(number(context.remove_attribute("inside")), Some(2));
+        context.dispatch().unwrap();
+        client.answer().expect(200, "[Some(4), None, Some(3)]");
+        // The end: nothing is left, and nothing is let in. The next request begins anew.
+        client.ask("GET /");
+        let next = take(&contexts);
+        expect_illegal(context.set_attribute("late", 5_u32));
+        assert_eq!(number(context.attribute("round")), None);
+        assert_eq!(number(next.attribute("thread")), None);
+        next.complete().unwrap();
+        client.answer().expect(200, "");
+    }
+}

@@ -17,6 +17,7 @@ mod drain;
 mod errors;
 mod filters;
 mod foreign_writes;
+mod limits;
 mod mapping;
 mod pipelining;
 mod read_listeners;

@@ -226,3 +226,20 @@ fn one_servlet_serves_all_cores() {
     let expected = cores.map(|name| Some(name.to_owned())).into_iter().collect();
     assert_eq!(*threads.lock().unwrap(), expected);
 }
+
+#[test]
+fn all_values_of_a_field_come_in_order_from_request_and_context() {
+    let servlet = crate::support::parking(|req, res| {
+        let of_request: Vec<String> = req.header_values("x-own").map(Into::into).collect();
+        let context = req.start_async()?;
+        let head = context.request()?;
+        let of_context: Vec<String> = head.header_values("X-OWN").map(Into::into).collect();
+        assert_eq!(of_request, of_context);
+        assert_eq!(req.header_values("x-none").count(), 0);
+        res.write(of_request.join("|"))?;
+        context.complete()
+    });
+    let server = TestServer::start(Context::new("").servlet("/", servlet));
+    let fields = ["X-Own: a, b", "Other: x", "x-own: c"];
+    server.client().ask_with("GET /", &fields, "").answer().expect(200, "a, b|c");
+}
