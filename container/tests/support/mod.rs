@@ -172,26 +172,7 @@ impl Client {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
             // A read with a timeout is not restarted by the kernel.
             Err(error) if error.kind() == ErrorKind::Interrupted => return self.fill(),
-            Err(error) => {
-                let peer = self.stream.peer_addr().unwrap();
-                eprintln!("DBG stall {error}; asking");
-                std::thread::sleep(Duration::from_millis(10));
-                drop(TcpStream::connect(peer));
-                std::process::Command::new("sh")
-                    .arg("-c")
-                    .arg(format!(
-                        "ss -tnoim \"( sport = :{} or dport = :{} )\"",
-                        peer.port(),
-                        peer.port()
-                    ))
-                    .stdout(std::fs::File::create("/tmp/gdb.out").unwrap())
-                    .status()
-                    .unwrap();
-                self.stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
-                let again = self.stream.read(&mut piece);
-                eprintln!("DBG after connect: {again:?}");
-                panic!("{error} after {:?}", self.received.len())
-            }
+            Err(error) => panic!("{error} after {} bytes", self.received.len()),
         };
         self.received.extend_from_slice(&piece[..count]);
         count > 0
