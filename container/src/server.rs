@@ -34,6 +34,9 @@ use crate::{
     valve::Valve,
 };
 
+/// Longer than anybody waits, and short enough to be added to any time of any clock.
+const DRAIN_LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
+
 /// A listening address with its settings.
 #[derive(Clone, Debug)]
 pub struct Connector {
@@ -304,7 +307,7 @@ impl ServerBuilder {
     /// How long a drain may take before parked requests are timed out. 30 s by default.
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.drain_timeout = timeout;
+        self.drain_timeout = timeout.min(DRAIN_LONGEST);
         self
     }
 
@@ -318,8 +321,9 @@ impl ServerBuilder {
     /// Initialises the servlets and starts the cores.
     ///
     /// # Errors
-    /// A connector, a URL pattern or a limit is wrong, or a timeout zero; a servlet's `init`
-    /// failed; the ring is denied or the address in use. The text names what, where, and what to do.
+    /// A connector, a URL pattern or a limit is wrong, or a timeout is zero; a servlet's `init`
+    /// failed; the ring is denied or the address in use. The text names what, where, and what to
+    /// do.
     pub fn start(self) -> Result<RunningServer> {
         if self.connectors.is_empty() {
             return Err(Error::illegal_argument(

@@ -131,3 +131,37 @@ fn a_timeout_of_zero_is_refused_by_its_name() {
     let refusal = builder(app()).connections_max(0).start().err().unwrap();
     assert!(refusal.to_string().contains("connections_max"), "{refusal}");
 }
+
+#[test]
+fn times_may_be_as_long_as_a_duration_goes() {
+    let (parked, contexts) = handing_over();
+    let context = app()
+        .servlet("/parked", parked)
+        .servlet("/worker", blocking(|_req, res| res.write("worker")));
+    let timeouts: [Setter; 6] = [
+        ServerBuilder::connection_timeout,
+        ServerBuilder::keep_alive_timeout,
+        ServerBuilder::head_timeout,
+        ServerBuilder::body_timeout,
+        ServerBuilder::write_timeout,
+        ServerBuilder::drain_timeout,
+    ];
+    let builder =
+        timeouts.into_iter().fold(builder(context), |builder, set| set(builder, Duration::MAX));
+    let server = TestServer::of(builder);
+    let mut client = server.client();
+    client
+        .send("GE")
+        .send("T / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\na")
+        .send("b");
+    client.answer().expect(200, "fine");
+    client.get("/worker").expect(200, "worker");
+    client.ask("GET /parked");
+    let context = take(&contexts);
+    context.set_timeout(Duration::MAX).unwrap();
+    context.response().write("parked").unwrap();
+    context.complete().unwrap();
+    client.answer().expect(200, "parked");
+    drop(client);
+    server.stop();
+}
