@@ -505,7 +505,8 @@ pub struct ServerReport {
     pub refused: u64,
     /// Requests whose response is not whole.
     pub aborted: u64,
-    /// Times that a request was parked.
+    /// Times that a request was put into the waiting set: at the start of a round, and again after
+    /// each event that a parked request was taken out for. Not the number of parked requests.
     pub parked: u64,
     /// Asynchronous rounds that timed out.
     pub timed_out: u64,

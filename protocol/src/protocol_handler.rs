@@ -72,7 +72,8 @@ pub struct RequestCounters {
     /// Requests whose response is not whole: the client left, or the application failed after
     /// the commit.
     pub aborts: Counter,
-    /// Times that an exchange was parked.
+    /// Times that an exchange was put into the waiting set: at the start of a round, and again
+    /// after each event that a parked exchange was taken out for.
     pub parked: Counter,
     /// Asynchronous rounds that timed out.
     pub timeouts: Counter,
