@@ -66,6 +66,8 @@ fn a_slow_client_holds_its_writer_and_nobody_else() {
     let mut client = Client::connect_narrow(server.address());
     client.ask("GET /");
     let context = take(&contexts);
+    // While the servlet runs, a write does not wait: past the backlog it would be refused.
+    server.await_parked(1);
     let content = Arc::new(noise(3, 48 * 1024 * 1024));
     let written = Arc::new(AtomicUsize::new(0));
     let (source, counted) = (Arc::clone(&content), Arc::clone(&written));
@@ -117,6 +119,7 @@ fn a_writer_that_waits_hears_when_its_client_leaves() {
     let mut client = Client::connect_narrow(server.address());
     client.ask("GET /");
     let context = take(&contexts);
+    server.await_parked(1);
     let (begun, has_begun) = std::sync::mpsc::channel();
     let writer = thread::spawn(move || {
         loop {

@@ -103,6 +103,8 @@ fn a_client_that_takes_nothing_has_the_time_that_the_builder_gives() {
     let mut deaf = Client::connect_narrow(server.address());
     deaf.ask("GET /parked");
     let response = take(&contexts).response();
+    // While the servlet runs, a write does not wait: past the backlog it would be refused.
+    server.await_parked(1);
     let failure = loop {
         if let Err(error) = response.write(vec![0; 64 * 1024]) {
             break error.kind();
