@@ -3,7 +3,13 @@
 
 use std::cell::RefCell;
 
-use ringcat_engine::{current::Current, sync::Arc, timestamp::Clock, worker_pool::Job};
+use ringcat_engine::{
+    canary::{self, Canary},
+    current::Current,
+    sync::Arc,
+    timestamp::Clock,
+    worker_pool::Job,
+};
 use ringcat_protocol::{
     SocketEvent,
     action_code::Hook,
@@ -298,8 +304,12 @@ impl CoyoteAdapter {
 /// `on_complete` of all listeners, once: whoever was told is forgotten.
 fn tell_complete(request: &mut Request, response: &mut Response) {
     response.inner.is_suspended = false;
-    request
-        .fire(Some(response), None, "on_complete", |listener, event| listener.on_complete(event));
+    let times = if canary::has(Canary::CompletedTwice) { 2 } else { 1 };
+    for _ in 0..times {
+        request.fire(Some(&mut *response), None, "on_complete", |listener, event| {
+            listener.on_complete(event)
+        });
+    }
     guard_drop_each("dropping a listener", std::mem::take(&mut request.note.listeners));
 }
 

@@ -45,6 +45,13 @@ impl Current {
         f()
     }
 
+    /// Says that `self` runs on this thread from now on, and answers who did before: an actor of
+    /// the simulator is left in the middle of a scope and resumed there.
+    #[cfg(all(feature = "sim", not(loom)))]
+    pub(crate) fn swap_in(self) -> Self {
+        CURRENT.replace(self)
+    }
+
     /// Runs `f` inside a callback of `exchange`.
     pub fn in_exchange<R>(exchange: ExchangeName, f: impl FnOnce() -> R) -> R {
         Self { exchange: Some(exchange), ..Self::get() }.scope(f)

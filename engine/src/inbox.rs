@@ -39,6 +39,7 @@
 use std::{fmt, iter::FusedIterator, ptr};
 
 use crate::{
+    canary::{self, Canary},
     interleave::{Point, interleave},
     sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
 };
@@ -99,7 +100,9 @@ impl<M: Send> Inbox<M> {
         let Receiver { asleep, wake_count } = &self.receiver.0;
         if asleep.swap(false, Ordering::AcqRel) {
             wake_count.fetch_add(1, Ordering::Relaxed);
-            self.wake.wake();
+            if !canary::has(Canary::LostWake) {
+                self.wake.wake();
+            }
         }
     }
 

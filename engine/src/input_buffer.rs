@@ -2,7 +2,10 @@
 //! are read where the kernel put them; what is left when the turn's work on the connection is
 //! over is copied, so that the buffer goes back at once and an idle connection owns none.
 
-use crate::buffer::Lease;
+use crate::{
+    buffer::Lease,
+    canary::{self, Canary},
+};
 
 /// Unconsumed input of one connection.
 #[derive(Debug, Default)]
@@ -46,6 +49,10 @@ impl InputBuffer {
     pub(crate) fn settle(&mut self) {
         if let Some(lease) = self.lease.take() {
             self.rest = lease[self.consumed..].to_vec();
+            if canary::has(Canary::LeaseReturnedEarly) {
+                // What the kernel filled the buffer with meanwhile.
+                self.rest.fill(0xdd);
+            }
         } else if self.consumed > 0 {
             self.rest.drain(..self.consumed);
             if self.rest.is_empty() {

@@ -19,6 +19,25 @@ pub enum Point {
     OwnerTook,
 }
 
-/// Lets other actors run in the simulator; nothing elsewhere.
+impl Point {
+    /// Every window, in the order of its number.
+    pub const ALL: [Self; 6] = [
+        Self::CellLocked,
+        Self::CellTransitioned,
+        Self::CellUnlocked,
+        Self::InboxPushed,
+        Self::InboxAsleep,
+        Self::OwnerTook,
+    ];
+}
+
+/// Lets other actors run.
+#[cfg(all(feature = "sim", not(loom)))]
+pub fn interleave(point: Point) {
+    crate::sim::world::interleave(point);
+}
+
+/// Nothing.
+#[cfg(not(all(feature = "sim", not(loom))))]
 #[inline(always)]
 pub fn interleave(_point: Point) {}

@@ -19,9 +19,12 @@
 //! | [`cpus`] | which CPUs there are, lists of them, pinning |
 //! | [`signals`] | the signals that end the process, waited for by one thread |
 //! | [`current`] | who is running on this thread |
+//! | `sim` | the simulator: a backend without a kernel, actors, faults (feature `sim`) |
+//! | [`interleave`], [`observe`], [`canary`] | the simulator's hooks; nothing without it |
 
 pub mod backend;
 pub mod buffer;
+pub mod canary;
 pub mod connection_handler;
 pub mod core_context;
 pub mod core_counters;
@@ -35,9 +38,12 @@ pub mod input_buffer;
 pub mod interleave;
 pub mod key;
 pub mod native;
+pub mod observe;
 pub mod out_queue;
 pub mod parker;
 pub mod signals;
+#[cfg(all(feature = "sim", not(loom)))]
+pub mod sim;
 pub mod slab;
 pub mod socket;
 pub mod sync;

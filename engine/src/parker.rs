@@ -2,14 +2,12 @@
 //! that are no core's: a core never waits for anybody. Telling never waits either, since it takes
 //! no lock, so a core may do it.
 
-use std::{
-    fmt,
-    sync::Arc,
-    task::Wake,
-    time::{Duration, Instant},
-};
+use std::{fmt, sync::Arc, task::Wake, time::Duration};
 
-use crate::sync::{AtomicBool, Ordering, thread};
+use crate::{
+    sync::{AtomicBool, Ordering, thread},
+    timestamp::{Clock, Timestamp},
+};
 
 /// The place where one thread waits. Whoever may tell it to go on holds it as a
 /// [`Waker`](std::task::Waker), so that a waiting thread and a waiting future look alike.
@@ -22,7 +20,7 @@ use crate::sync::{AtomicBool, Ordering, thread};
 pub struct Parker {
     thread: thread::Thread,
     is_told: AtomicBool,
-    deadline: Option<Instant>,
+    deadline: Option<Timestamp>,
 }
 
 impl Parker {
@@ -32,8 +30,7 @@ impl Parker {
         Self {
             thread: thread::current(),
             is_told: AtomicBool::new(false),
-            // A timeout beyond the clock's range is as good as none.
-            deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            deadline: timeout.map(|timeout| Clock::system().now() + timeout),
         }
     }
 
@@ -45,10 +42,11 @@ impl Parker {
                 return true;
             }
             let left = match self.deadline {
-                None => None,
-                Some(deadline) => match deadline.checked_duration_since(Instant::now()) {
-                    None | Some(Duration::ZERO) => return false,
-                    left => left,
+                // A timeout beyond the clock's range is as good as none.
+                None | Some(Timestamp::NEVER) => None,
+                Some(deadline) => match deadline.saturating_since(Clock::system().now()) {
+                    Duration::ZERO => return false,
+                    left => Some(left),
                 },
             };
             park_thread(left);

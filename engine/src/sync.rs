@@ -1,5 +1,5 @@
 //! The atomics, locks and threads of everything that two threads touch: the real ones, or loom's
-//! under `--cfg loom`. The layers above take theirs from here too, so one switch covers a model
+//! under `--cfg loom`; locks and threads may be those of the simulator too. The layers above take theirs from here too, so one switch covers a model
 //! that spans crates.
 
 #[cfg(loom)]
@@ -13,10 +13,15 @@ pub use loom::{
 /// The answers of a lock; loom's locks give std's.
 pub use std::sync::{PoisonError, TryLockError};
 #[cfg(not(loom))]
+pub use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+};
+#[cfg(all(not(feature = "sim"), not(loom)))]
 pub use std::{
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
-    },
+    sync::{Mutex, MutexGuard},
     thread,
 };
+
+#[cfg(all(feature = "sim", not(loom)))]
+pub use crate::sim::sync::{Mutex, MutexGuard, thread};

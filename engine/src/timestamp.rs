@@ -66,14 +66,22 @@ impl Clock {
         Self { start: *START.get_or_init(Instant::now) }
     }
 
-    /// The time.
+    /// The time; inside the simulator its own.
     pub fn now(&self) -> Timestamp {
+        #[cfg(all(feature = "sim", not(loom)))]
+        if let Some(now) = crate::sim::world::now() {
+            return now;
+        }
         Timestamp::ZERO + self.start.elapsed()
     }
 
     /// The time since the Unix epoch, for dates in responses and logs. It may jump; deadlines
     /// never depend on it.
     pub fn unix_time(&self) -> Duration {
+        #[cfg(all(feature = "sim", not(loom)))]
+        if let Some(now) = crate::sim::world::now() {
+            return now.saturating_since(Timestamp::ZERO);
+        }
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
     }
 }

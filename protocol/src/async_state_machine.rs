@@ -216,6 +216,37 @@ pub enum Event {
     Recycle,
 }
 
+impl Event {
+    /// How many kinds there are, sides and drained or not told apart.
+    pub const KINDS: usize = 14;
+
+    /// The number of its kind, for tables and [`observe`](ringcat_engine::observe): in the order
+    /// of the declaration, the request side before the other, drained before not.
+    pub const fn kind(self) -> u8 {
+        match self {
+            Self::AsyncStart => 0,
+            Self::Complete(Side::Request) => 1,
+            Self::Complete(Side::Other) => 2,
+            Self::Dispatch(Side::Request) => 3,
+            Self::Dispatch(Side::Other) => 4,
+            Self::Dispatched => 5,
+            Self::PostProcess { drained, io_allowed } => {
+                if drained || !io_allowed {
+                    6
+                } else {
+                    7
+                }
+            }
+            Self::Timeout => 8,
+            Self::Error(Side::Request) => 9,
+            Self::Error(Side::Other) => 10,
+            Self::Operation => 11,
+            Self::Run => 12,
+            Self::Recycle => 13,
+        }
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

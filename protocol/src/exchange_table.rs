@@ -3,6 +3,7 @@
 //! protocol with streams has many.
 
 use ringcat_engine::{
+    canary::{self, Canary},
     core_context::CoreContext,
     key::ConnKey,
     slab::{Slab, SlabKey},
@@ -90,7 +91,9 @@ impl<P> ExchangeTable<P> {
     /// Takes the exchange out of the waiting set, its timer off the wheel.
     pub fn unpark<M: Send>(&mut self, cx: &mut CoreContext<M>, key: ExchangeKey) {
         let Some(slot) = self.slots.get_mut(slab_key(key)) else { return };
-        if let Some(timer) = slot.timer.take() {
+        if let Some(timer) = slot.timer.take()
+            && !canary::has(Canary::TimerLeftBehind)
+        {
             cx.disarm_exchange(timer);
         }
         let Some(place) = slot.place.take() else { return };

@@ -7,11 +7,13 @@ use std::{rc::Rc, time::Duration};
 use ringcat_engine::{
     backend::Io,
     connection_handler::{ConnectionHandler, SocketEvent, SocketState},
-    core_context::{CoreMessage, CoreSeat},
+    core_context::{CoreContext, CoreMessage, CoreSeat},
     core_counters::Counter,
+    current::ExchangeName,
     inbox::Inbox,
     key::ConnKey,
-    sync::Arc,
+    observe::{Observation, observe},
+    sync::{Arc, thread},
 };
 
 use crate::{
@@ -137,6 +139,7 @@ impl<A: Adapter> ProtocolHandler<A> {
         event: SocketEvent,
     ) -> SocketState {
         self.table.unpark(cx, key);
+        observe(&Observation::Unparked { exchange: name_of(cx, key) });
         self.shared.turn_requests = 0;
         let state = processor
             .process(&mut Turn { shared: &mut self.shared, cx: &mut *cx, conn, key }, event);
@@ -156,10 +159,13 @@ impl<A: Adapter> ProtocolHandler<A> {
             SocketState::Open | SocketState::Closed => self.release(cx, (conn, key), processor),
             SocketState::Long if processor.is_async() => {
                 let check = processor.is_peer_check_due().then(|| cx.now() + PEER_CHECK_DELAY);
-                let deadline = match (processor.async_deadline(), check) {
+                let round_deadline = processor.async_deadline();
+                let deadline = match (round_deadline, check) {
                     (Some(deadline), Some(check)) => Some(deadline.min(check)),
                     (deadline, check) => deadline.or(check),
                 };
+                let exchange = name_of(cx, key);
+                observe(&Observation::Parked { exchange, deadline: round_deadline });
                 self.table.attach(key, processor);
                 self.table.park(cx, key, deadline);
                 self.shared.counters.parked.add(1);
@@ -178,6 +184,7 @@ impl<A: Adapter> ProtocolHandler<A> {
     ) {
         processor.recycle(&mut self.shared);
         self.table.close(cx, key);
+        observe(&Observation::Ended { exchange: name_of(cx, key) });
         if let Some(socket) = cx.socket_mut(conn) {
             socket.attachment = None;
             socket.write_interest = false;
@@ -257,7 +264,7 @@ impl<A: Adapter> Drop for ProtocolHandler<A> {
         for cell in cells.chain(&self.shared.unclosed) {
             // No turn is left that could try again, and a caller is inside for a moment only.
             while cell.close().is_none() {
-                std::thread::yield_now();
+                thread::yield_now();
             }
         }
     }
@@ -288,12 +295,14 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
         if !self.table.timer_fired(key) {
             return;
         }
-        let is_due = self
-            .table
-            .processor_mut(key)
-            .and_then(|processor| processor.async_deadline())
-            .is_some_and(|deadline| deadline <= cx.now());
-        if is_due {
+        let deadline =
+            self.table.processor_mut(key).and_then(|processor| processor.async_deadline());
+        if let Some(deadline) = deadline.filter(|deadline| *deadline <= cx.now()) {
+            observe(&Observation::TimedOut {
+                exchange: name_of(cx, key),
+                deadline,
+                now: cx.now(),
+            });
             self.shared.counters.timeouts.add(1);
             self.process_exchange(cx, key, SocketEvent::Timeout);
             return;
@@ -333,6 +342,7 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
             processor.abandon(&mut self.shared);
         }
         self.table.close(cx, key);
+        observe(&Observation::Ended { exchange: name_of(cx, key) });
     }
 
     fn on_drain_limit(&mut self, cx: &mut Cx<A>) {
@@ -341,6 +351,11 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
             self.process_exchange(cx, key, SocketEvent::Timeout);
         }
     }
+}
+
+/// The name of one of the core's exchanges in the whole process.
+fn name_of<M: Send>(cx: &CoreContext<M>, key: ExchangeKey) -> ExchangeName {
+    ExchangeName { core: cx.id(), key: key.to_u64() }
 }
 
 impl<A: Adapter> Shared<A> {

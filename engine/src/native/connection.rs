@@ -15,7 +15,11 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use socket2::SockAddr;
 
 use super::send::Sending;
-use crate::{backend::Departure, key::ListenerId};
+use crate::{
+    backend::Departure,
+    canary::{self, Canary},
+    key::ListenerId,
+};
 
 /// What the backend knows of a connection.
 #[derive(Debug)]
@@ -172,7 +176,9 @@ impl Receive {
     /// What to submit.
     #[inline]
     pub(crate) fn step(&self, shots: Shots, is_closing: bool) -> Step {
-        let is_wanted = self.is_demanded && !self.is_ended && !self.is_starved && !is_closing;
+        let mut is_wanted = self.is_demanded && !self.is_ended && !self.is_starved && !is_closing;
+        // Once it has brought bytes it is never armed again.
+        is_wanted &= !(self.is_drained && canary::has(Canary::ReceiveNotRearmed));
         match (self.arming.step(is_wanted), shots) {
             // The close ends the operation by itself.
             (Step::Cancel, _) if is_closing => Step::Stay,

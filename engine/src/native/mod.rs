@@ -24,7 +24,7 @@
 mod accept;
 pub mod backend;
 pub(crate) mod buffer_ring;
-mod connection;
+pub(crate) mod connection;
 mod dispatch;
 mod execute;
 mod file;
@@ -33,7 +33,7 @@ mod operation;
 pub mod options;
 pub mod probe;
 mod ring;
-mod send;
+pub(crate) mod send;
 mod socket_calls;
 pub(crate) mod sockets;
 pub mod stats;

@@ -4,7 +4,10 @@
 use std::{fmt, os::fd::RawFd, ptr};
 
 use super::{operation::Operation, user_data::UserData};
-use crate::buffer::Chunks;
+use crate::{
+    buffer::Chunks,
+    canary::{self, Canary},
+};
 
 /// A send of a connection. The bytes are heap memory of the chunks: they stay where they are when
 /// this value moves.
@@ -77,8 +80,32 @@ impl Sending {
             (true, _) => Progress::Done,
             // No kernel takes nothing of something; sending again for ever would hide it.
             (false, 0) => Progress::Failed(libc::EPIPE),
+            (false, _) if canary::has(Canary::ShortSendTakenForWhole) => Progress::Done,
             (false, _) => Progress::Short,
         }
+    }
+
+    /// Bytes that are not out yet.
+    #[cfg(all(feature = "sim", not(loom)))]
+    pub(crate) fn left_bytes(&self) -> usize {
+        self.total_bytes - self.sent_bytes
+    }
+
+    /// What is not out yet, in order.
+    #[cfg(all(feature = "sim", not(loom)))]
+    pub(crate) fn rest(&self) -> impl Iterator<Item = &[u8]> {
+        let mut skip_bytes = self.sent_bytes;
+        self.chunks.as_slice().iter().map(move |chunk| {
+            let skipped = skip_bytes.min(chunk.len());
+            skip_bytes -= skipped;
+            &chunk[skipped..]
+        })
+    }
+
+    /// The chunks of a send that used no vectors of the kernel's.
+    #[cfg(all(feature = "sim", not(loom)))]
+    pub(crate) fn into_whole_chunks(self) -> Chunks {
+        self.chunks
     }
 
     /// The chunks, after the last completion.

@@ -10,14 +10,16 @@ use std::{
 };
 
 use ringcat_engine::{
+    canary::{self, Canary},
     current::{Current, ExchangeName},
     interleave::{Point, interleave},
+    observe::{Observation, observe},
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TryLockError},
 };
 
 use super::inbound::Inbound;
 use crate::{
-    async_state_machine::{Effects, Event, Flag, IllegalState, Side, Word, transition},
+    async_state_machine::{AsyncState, Effects, Event, Flag, IllegalState, Side, Word, transition},
     exchange_key::ExchangeKey,
 };
 
@@ -288,6 +290,11 @@ impl<O: Operation> AsyncCell<O> {
             }
             None => (None, Effects::NONE),
         };
+        if canary::has(Canary::PushedAfterTransition) && event.is_some() {
+            drop(ops);
+            interleave(Point::CellUnlocked);
+            ops = self.lock();
+        }
         let has_gathered = operation.is_some_and(|operation| self.push(&mut ops, operation));
         let has_waiters = self.word().has(Flag::Waiters);
         drop(ops);
@@ -320,17 +327,27 @@ impl<O: Operation> AsyncCell<O> {
     /// goes with it. The owner applies the operations in order, then changes the state from
     /// that word by [`AsyncCell::advance`].
     pub fn take(&self) -> Took<O> {
-        if self.word().has(Flag::Queued) {
+        let is_queued = self.word().has(Flag::Queued);
+        if is_queued && !canary::has(Canary::QueuedClearedLate) {
             self.clear_flag(Flag::Queued);
         }
         let Some(mut ops) = self.try_lock() else {
-            self.post_look();
+            if !canary::has(Canary::LookLostWhenLocked) {
+                self.post_look();
+            }
             return Took::Contended;
         };
         let word = self.word();
-        let operations = std::mem::take(&mut ops.list);
+        let mut operations = std::mem::take(&mut ops.list);
         ops.gathered_bytes = 0;
         drop(ops);
+        if canary::has(Canary::QueuedClearedLate) {
+            interleave(Point::OwnerTook);
+            self.clear_flag(Flag::Queued);
+        }
+        if canary::has(Canary::OperationsReversed) {
+            operations.reverse();
+        }
         if word.has(Flag::Waiters) {
             self.wake_due_waiters();
         }
@@ -359,8 +376,12 @@ impl<O: Operation> AsyncCell<O> {
     /// # Errors
     /// [`Advance`]; the word is unchanged then.
     pub fn advance(&self, from: Word, event: Event) -> Result<Effects, Advance> {
-        let (to, effects) = transition(from, event).map_err(Advance::Illegal)?;
+        let (to, effects) = transition(from, event).map_err(|illegal| {
+            self.observe_transition(from, None, event);
+            Advance::Illegal(illegal)
+        })?;
         self.swap(from, to).map_err(Advance::Changed)?;
+        self.observe_transition(from, Some(to), event);
         log_change(from, to);
         Ok(effects)
     }
@@ -415,7 +436,9 @@ impl<O: Operation> AsyncCell<O> {
             self.post_look();
             return None;
         };
-        self.update(|word| word.with(Flag::Closed).without(Flag::Waiters));
+        if !canary::has(Canary::ClosedNotSet) {
+            self.update(|word| word.with(Flag::Closed).without(Flag::Waiters));
+        }
         let left = std::mem::replace(&mut *ops, Ops::new());
         drop(ops);
         if let Some(waiters) = left.waiters {
@@ -535,12 +558,39 @@ impl<O: Operation> AsyncCell<O> {
     fn apply(&self, event: Event) -> Result<((Word, Word), Effects), IllegalState> {
         let mut from = self.word();
         loop {
-            let (to, effects) = transition(from, event)?;
+            let (to, effects) = match transition(from, event) {
+                Ok(step) => step,
+                Err(_) if self.completes_twice(from, event) => (from, Effects::NONE),
+                Err(illegal) => {
+                    self.observe_transition(from, None, event);
+                    return Err(illegal);
+                }
+            };
             match self.swap(from, to) {
-                Ok(()) => return Ok(((from, to), effects)),
+                Ok(()) => {
+                    self.observe_transition(from, Some(to), event);
+                    return Ok(((from, to), effects));
+                }
                 Err(changed) => from = changed,
             }
         }
+    }
+
+    fn observe_transition(&self, from: Word, to: Option<Word>, event: Event) {
+        observe(&Observation::Transition {
+            exchange: self.name,
+            from: from.to_bits(),
+            to: to.map(Word::to_bits),
+            event: event.kind(),
+        });
+    }
+
+    /// The defect of a machine that takes a second `complete()`.
+    fn completes_twice(&self, word: Word, event: Event) -> bool {
+        canary::has(Canary::DoubleCompletion)
+            && !word.has(Flag::Closed)
+            && word.state() == AsyncState::Completing
+            && matches!(event, Event::Complete(_))
     }
 
     /// Changes the word by a function and answers the word before.

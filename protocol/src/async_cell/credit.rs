@@ -10,6 +10,7 @@ use std::{
 };
 
 use ringcat_engine::{
+    canary::{self, Canary},
     current::Current,
     interleave::{Point, interleave},
     parker::Parker,
@@ -153,7 +154,7 @@ impl<O: Operation> AsyncCell<O> {
     pub fn release_credit(&self, bytes: usize) {
         let before = self.in_flight.fetch_sub(bytes as u64, Ordering::AcqRel);
         assert!(before >= bytes as u64, "credit of {bytes} bytes comes back, {before} are out");
-        if self.word().has(Flag::Waiters) {
+        if self.word().has(Flag::Waiters) && !canary::has(Canary::WaiterNotWoken) {
             self.wake_due_waiters();
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ringcat_engine::{
     backend::Errno,
+    canary::{self, Canary},
     connection_handler::{SocketEvent, SocketState},
     socket::Failure,
     sync::Arc,
@@ -195,7 +196,14 @@ impl<A: Adapter> Http11Processor<A> {
         if operations.is_empty() {
             return;
         }
-        self.credit_bytes += operations.iter().map(Operation::credit_bytes).sum::<usize>();
+        let credit_bytes = operations.iter().map(Operation::credit_bytes).sum::<usize>();
+        if canary::has(Canary::CreditReturnedOnApply)
+            && let Some(cell) = &self.cell
+        {
+            cell.release_credit(credit_bytes);
+        } else {
+            self.credit_bytes += credit_bytes;
+        }
         self.with_call(turn, |adapter, call| (adapter.apply(call, operations), ()));
     }
 
