@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// The container, as the protocol of one core sees it.
-pub(crate) struct CoyoteAdapter {
+pub struct CoyoteAdapter {
     tree: Arc<ContainerTree>,
     clock: Clock,
     access_log: Option<RefCell<CoreAccessLog>>,

@@ -42,6 +42,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`server`] | connectors, hosts, start and drain |
+//! | [`service`] | what a server serves, for the cores of any backend |
 //! | [`context`] | an application: servlets, filters, patterns |
 //! | [`servlet`], [`filter`], [`valve`] | what applications and operators write |
 //! | [`request`], [`response`] | what they are called with |
@@ -57,7 +58,7 @@ pub mod async_listener;
 pub mod container;
 pub mod context;
 pub mod cookie;
-mod coyote_adapter;
+pub mod coyote_adapter;
 pub mod dispatch;
 pub mod error;
 pub mod error_report;
@@ -69,6 +70,8 @@ pub mod operation;
 pub mod request;
 pub mod response;
 pub mod server;
+pub mod server_report;
+pub mod service;
 pub mod servlet;
 pub mod uri;
 pub mod url_pattern;
@@ -86,7 +89,9 @@ pub use crate::{
     methods::Methods,
     request::Request,
     response::Response,
-    server::{Connector, Host, RunningServer, Server, ServerBuilder, ServerReport},
+    server::{Connector, Host, RunningServer, Server, ServerBuilder},
+    server_report::ServerReport,
+    service::Service,
     servlet::{HttpServlet, ServiceMode, Servlet},
     valve::{Next, Valve},
 };

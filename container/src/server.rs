@@ -2,7 +2,6 @@
 //! `StandardServer`, `StandardService` and `Connector`.
 
 use std::{
-    fmt,
     net::{SocketAddr, ToSocketAddrs},
     time::Duration,
 };
@@ -14,23 +13,17 @@ use ringcat_engine::{
     timestamp::{Clock, Timestamp},
     worker_pool::{Pool, WorkerPool, WorkerPoolOptions},
 };
-use ringcat_protocol::{
-    http11::options::Http11Options,
-    message::Message,
-    protocol_handler::{ProtocolHandler, RequestCounters},
-};
+use ringcat_protocol::{http11::options::Http11Options, message::Message};
 
 use crate::{
     access_log::AccessLog,
-    container::{ContainerTree, ContextNode, FilterNode, HostNode, ValveNode, WrapperNode},
-    context::{Context, FilterDeclaration},
-    coyote_adapter::CoyoteAdapter,
+    container::{ContainerTree, ValveNode},
+    context::Context,
     error::{Error, Result},
-    guard::{guard, guard_quiet},
-    mapper::{Mapper, MapperBuilder, WrapperIndex},
     request::RequestNote,
+    server_report::ServerReport,
+    service::{Service, build_tree},
     uri::UriPolicy,
-    url_pattern::UrlPattern,
     valve::Valve,
 };
 
@@ -73,10 +66,10 @@ impl Connector {
 
 /// A virtual host under construction.
 pub struct Host {
-    name: String,
-    aliases: Vec<String>,
-    contexts: Vec<Context>,
-    valves: Vec<Box<dyn Valve>>,
+    pub(crate) name: String,
+    pub(crate) aliases: Vec<String>,
+    pub(crate) contexts: Vec<Context>,
+    pub(crate) valves: Vec<Box<dyn Valve>>,
 }
 
 impl Host {
@@ -331,49 +324,43 @@ impl ServerBuilder {
             ));
         }
         check_options(&self.engine)?;
-        let mut engine_options = self.engine;
+        let mut engine_options = self.engine.clone();
         for connector in &self.connectors {
             engine_options.addresses.push(connector.resolve()?);
         }
-        let pool = Arc::new(WorkerPool::new(self.workers));
-        let async_timeouts =
-            self.connectors.iter().map(|connector| connector.async_timeout).collect();
+        let pool = Arc::new(WorkerPool::new(self.workers.clone()));
+        let drain_timeout = self.drain_timeout;
+        let service = Arc::new(self.assemble(Arc::clone(&pool) as Arc<dyn Pool>)?);
+        let core_service = Arc::clone(&service);
+        let engine =
+            Engine::start(&engine_options, move |seat, io| core_service.core_handler(seat, io))
+                .map_err(|error| Error::from(error.to_string()))?;
+        Ok(RunningServer { engine, service, pool, drain_timeout, clock: Clock::system() })
+    }
+
+    /// Initialises the servlets and puts together what a server serves, without cores:
+    /// [`ServerBuilder::start`] does it for those of this process, a simulation for its own.
+    /// Blocking servlets run on `pool`.
+    ///
+    /// # Errors
+    /// A URL pattern is wrong, a servlet's `init` failed.
+    pub fn assemble(self, pool: Arc<dyn Pool>) -> Result<Service> {
         let mut hosts = vec![self.default_host];
         hosts.extend(self.hosts);
-        let mut tree = build_tree(hosts)?;
-        tree.valves = self.valves.into_iter().map(ValveNode::new).collect();
-        tree.async_timeouts = async_timeouts;
-        tree.body_bytes_max = self.body_bytes_max;
-        tree.write_timeout = engine_options.timeouts.write;
-        tree.pool = Arc::clone(&pool) as Arc<dyn Pool>;
-        init_servlets(&tree)?;
-        let tree = Arc::new(tree);
-        let counters = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let http = self.http;
-        let core_tree = Arc::clone(&tree);
-        let core_counters = Arc::clone(&counters);
-        let access_log = self.access_log.map(Arc::new);
-        let core_access_log = access_log.clone();
-        let engine = Engine::start(&engine_options, move |seat, io| {
-            let counters = Arc::new(RequestCounters::default());
-            core_counters
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .push(Arc::clone(&counters));
-            let log = core_access_log.as_ref().map(|log| log.core_log());
-            let adapter = CoyoteAdapter::new(Arc::clone(&core_tree), io.clock(), log);
-            ProtocolHandler::new(seat, io, http, counters, adapter)
-        })
-        .map_err(|error| Error::from(error.to_string()))?;
-        Ok(RunningServer {
-            engine,
-            tree,
+        let (mapper, hosts, contexts) = build_tree(hosts)?;
+        let connectors = self.connectors.iter();
+        let tree = ContainerTree {
+            valves: self.valves.into_iter().map(ValveNode::new).collect(),
+            hosts,
+            contexts,
+            mapper,
+            uri_policy: UriPolicy::default(),
+            async_timeouts: connectors.map(|connector| connector.async_timeout).collect(),
+            body_bytes_max: self.body_bytes_max,
+            write_timeout: self.engine.timeouts.write,
             pool,
-            counters,
-            drain_timeout: self.drain_timeout,
-            access_log,
-            clock: Clock::system(),
-        })
+        };
+        Service::new(tree, self.http, self.access_log)
     }
 
     /// Starts the server and serves until SIGTERM or SIGINT, then drains; a second signal ends the
@@ -392,11 +379,9 @@ impl ServerBuilder {
 /// A server that serves. Dropping it leaves it running until the process ends.
 pub struct RunningServer {
     engine: Engine<Message<RequestNote>>,
-    tree: Arc<ContainerTree>,
+    service: Arc<Service>,
     pool: Arc<WorkerPool>,
-    counters: Arc<std::sync::Mutex<Vec<Arc<RequestCounters>>>>,
     drain_timeout: Duration,
-    access_log: Option<Arc<AccessLog>>,
     clock: Clock,
 }
 
@@ -418,25 +403,7 @@ impl RunningServer {
 
     /// What was counted so far, over all cores.
     pub fn report(&self) -> ServerReport {
-        let mut report = ServerReport::default();
-        for seat in self.engine.seats() {
-            report.connections_accepted += seat.counters.connections_accepted.get();
-            report.connections_closed += seat.counters.connections_closed.get();
-            report.connections_failed += seat.counters.connections_failed.get();
-            report.connections_cut += seat.counters.connections_cut.get();
-        }
-        let counters = self.counters.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for core in counters.iter() {
-            report.answered += core.answered();
-            for (sum, status) in report.statuses.iter_mut().zip(&core.statuses) {
-                *sum += status.get();
-            }
-            report.refused += core.refused.get();
-            report.aborted += core.aborts.get();
-            report.parked += core.parked.get();
-            report.timed_out += core.timeouts.get();
-        }
-        report
+        self.service.report(self.engine.seats())
     }
 
     /// Serves until SIGTERM or SIGINT, then drains; a second signal ends the process at once.
@@ -467,15 +434,13 @@ impl RunningServer {
             self.engine.wait(Some(Duration::from_secs(10)));
         }
         let report = self.report();
-        let Self { engine, tree, pool, access_log, clock, .. } = self;
+        let Self { engine, service, pool, clock, .. } = self;
         engine.join();
         if !pool.shutdown(Duration::from_secs(5)) {
             tracing::warn!("worker threads are still busy; they are left behind");
         }
-        for wrapper in tree.contexts.iter().flat_map(|context| &context.wrappers) {
-            guard_quiet("destroy of a servlet", || wrapper.servlet.destroy());
-        }
-        drop(access_log);
+        service.destroy();
+        drop(service);
         tracing::info!("drained in {:?}", clock.now().saturating_since(begun));
         report
     }
@@ -483,52 +448,6 @@ impl RunningServer {
     /// How long the server has been up.
     pub fn uptime(&self) -> Duration {
         self.clock.now().saturating_since(Timestamp::ZERO)
-    }
-}
-
-/// What a server counted, over all cores.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServerReport {
-    /// Connections accepted.
-    pub connections_accepted: u64,
-    /// Connections closed.
-    pub connections_closed: u64,
-    /// Connections that failed: resets, broken sends, timeouts.
-    pub connections_failed: u64,
-    /// Connections cut by the end of a drain.
-    pub connections_cut: u64,
-    /// Responses, refusals included.
-    pub answered: u64,
-    /// Responses by class, 1xx to 5xx.
-    pub statuses: [u64; 5],
-    /// Requests that the protocol refused.
-    pub refused: u64,
-    /// Requests whose response is not whole.
-    pub aborted: u64,
-    /// Times that a request was put into the waiting set: at the start of a round, and again after
-    /// each event that a parked request was taken out for. Not the number of parked requests.
-    pub parked: u64,
-    /// Asynchronous rounds that timed out.
-    pub timed_out: u64,
-}
-
-impl fmt::Display for ServerReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "connections: accepted {}, closed {}, failed {}, cut {}",
-            self.connections_accepted,
-            self.connections_closed,
-            self.connections_failed,
-            self.connections_cut
-        )?;
-        let [_, ok, redirected, refused, failed] = self.statuses;
-        write!(
-            f,
-            "requests: {} answered (2xx {ok}, 3xx {redirected}, 4xx {refused}, 5xx {failed}), \
-             refused {}, aborted {}, parked {}, timed out {}",
-            self.answered, self.refused, self.aborted, self.parked, self.timed_out
-        )
     }
 }
 
@@ -551,88 +470,4 @@ fn check_options(options: &EngineOptions) -> Result<()> {
         ))),
         None => Ok(()),
     }
-}
-
-fn build_tree(hosts: Vec<Host>) -> Result<ContainerTree> {
-    let mut mapper = Mapper::builder();
-    let mut host_nodes = Vec::with_capacity(hosts.len());
-    let mut contexts = Vec::new();
-    for (index, host) in hosts.into_iter().enumerate() {
-        let aliases: Vec<&str> = host.aliases.iter().map(String::as_str).collect();
-        let host_index = mapper.add_host(&host.name, &aliases)?;
-        if index == 0 {
-            mapper.default_host(host_index);
-        }
-        for context in host.contexts {
-            let context_index = mapper.add_context(host_index, &context.path)?;
-            contexts.push(build_context(&mut mapper, context_index, context)?);
-        }
-        let valves = host.valves.into_iter().map(ValveNode::new).collect();
-        host_nodes.push(HostNode { valves });
-    }
-    Ok(ContainerTree {
-        valves: Vec::new(),
-        hosts: host_nodes,
-        contexts,
-        mapper: mapper.build(),
-        uri_policy: UriPolicy::default(),
-        async_timeouts: Vec::new(),
-        body_bytes_max: 0,
-        write_timeout: Duration::ZERO,
-        pool: Arc::new(WorkerPool::new(WorkerPoolOptions::default())),
-    })
-}
-
-fn build_context(
-    mapper: &mut MapperBuilder,
-    index: crate::mapper::ContextIndex,
-    context: Context,
-) -> Result<ContextNode> {
-    let Context { path, servlets, filters, valves } = context;
-    let mut wrappers = Vec::with_capacity(servlets.len());
-    for declaration in servlets {
-        let wrapper = WrapperIndex(u16::try_from(wrappers.len()).map_err(|_| {
-            Error::illegal_argument(format!("context {path:?} declares too many servlets"))
-        })?);
-        for pattern in &declaration.patterns {
-            mapper.add_mapping(index, pattern, wrapper)?;
-        }
-        wrappers.push(WrapperNode {
-            name: declaration.name,
-            is_async_supported: declaration.servlet.is_async_supported(),
-            mode: declaration.servlet.mode(),
-            valves: declaration.valves.into_iter().map(ValveNode::new).collect(),
-            accepted_methods: declaration.servlet.accepted_methods(),
-            servlet: declaration.servlet,
-        });
-    }
-    let filters =
-        filters.into_iter().map(|filter| build_filter(&path, filter)).collect::<Result<_>>()?;
-    let valves = valves.into_iter().map(ValveNode::new).collect();
-    Ok(ContextNode { path, valves, filters, wrappers })
-}
-
-fn build_filter(path: &str, declaration: FilterDeclaration) -> Result<FilterNode> {
-    let FilterDeclaration { name, pattern, dispatchers, filter } = declaration;
-    let pattern = UrlPattern::parse(&pattern).map_err(|reason| {
-        Error::illegal_argument(format!(
-            "context {path:?}, filter {name}: pattern {pattern:?}: {reason}"
-        ))
-    })?;
-    let is_async_supported = filter.async_supported();
-    Ok(FilterNode { name, pattern, dispatchers, is_async_supported, filter })
-}
-
-fn init_servlets(tree: &ContainerTree) -> Result<()> {
-    for context in &tree.contexts {
-        for wrapper in &context.wrappers {
-            guard(|| wrapper.servlet.init()).map_err(|error| {
-                Error::servlet(format!(
-                    "context {:?}, servlet {}: init failed: {error}",
-                    context.path, wrapper.name
-                ))
-            })?;
-        }
-    }
-    Ok(())
 }

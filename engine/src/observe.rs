@@ -1,11 +1,7 @@
 //! What the product says about itself to the checkers of the simulator; nothing elsewhere. An
 //! observation is plain numbers: this crate does not know what the layers above mean by them.
 
-use crate::{
-    current::ExchangeName,
-    key::CoreId,
-    timestamp::Timestamp,
-};
+use crate::{current::ExchangeName, key::CoreId, timestamp::Timestamp};
 
 /// Something that checkers want to know.
 #[derive(Clone, Copy, Debug)]

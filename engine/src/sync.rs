@@ -10,13 +10,13 @@ pub use loom::{
     },
     thread,
 };
-/// The answers of a lock; loom's locks give std's.
-pub use std::sync::{PoisonError, TryLockError};
 #[cfg(not(loom))]
 pub use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
+/// The answers of a lock; loom's locks give std's.
+pub use std::sync::{PoisonError, TryLockError};
 #[cfg(all(not(feature = "sim"), not(loom)))]
 pub use std::{
     sync::{Mutex, MutexGuard},

@@ -298,11 +298,7 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
         let deadline =
             self.table.processor_mut(key).and_then(|processor| processor.async_deadline());
         if let Some(deadline) = deadline.filter(|deadline| *deadline <= cx.now()) {
-            observe(&Observation::TimedOut {
-                exchange: name_of(cx, key),
-                deadline,
-                now: cx.now(),
-            });
+            observe(&Observation::TimedOut { exchange: name_of(cx, key), deadline, now: cx.now() });
             self.shared.counters.timeouts.add(1);
             self.process_exchange(cx, key, SocketEvent::Timeout);
             return;

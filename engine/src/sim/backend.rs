@@ -113,8 +113,7 @@ enum Kind {
     Close,
 }
 
-const KINDS: [Kind; 5] =
-    [Kind::Receive, Kind::ReceiveCancel, Kind::Watch, Kind::Send, Kind::Close];
+const KINDS: [Kind; 5] = [Kind::Receive, Kind::ReceiveCancel, Kind::Watch, Kind::Send, Kind::Close];
 
 impl SimBackend {
     /// The loop of `core`, which listens from now on.

@@ -90,8 +90,8 @@ impl SimConnection {
             Arming::Armed => self.departure_events() & !self.seen_events != 0,
             Arming::Cancelling => true,
         };
-        let sends = self.sending.is_some()
-            && (self.link.is_broken() || self.link.down.borrow().room() > 0);
+        let sends =
+            self.sending.is_some() && (self.link.is_broken() || self.link.down.borrow().room() > 0);
         receives || watches || sends || self.is_closing || self.receive.is_starved
     }
 

@@ -1,0 +1,49 @@
+//! What a server counted over all its cores, for its closing words.
+
+use std::fmt;
+
+/// What a server counted, over all cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerReport {
+    /// Connections accepted.
+    pub connections_accepted: u64,
+    /// Connections closed.
+    pub connections_closed: u64,
+    /// Connections that failed: resets, broken sends, timeouts.
+    pub connections_failed: u64,
+    /// Connections cut by the end of a drain.
+    pub connections_cut: u64,
+    /// Responses, refusals included.
+    pub answered: u64,
+    /// Responses by class, 1xx to 5xx.
+    pub statuses: [u64; 5],
+    /// Requests that the protocol refused.
+    pub refused: u64,
+    /// Requests whose response is not whole.
+    pub aborted: u64,
+    /// Times that a request was put into the waiting set: at the start of a round, and again after
+    /// each event that a parked request was taken out for. Not the number of parked requests.
+    pub parked: u64,
+    /// Asynchronous rounds that timed out.
+    pub timed_out: u64,
+}
+
+impl fmt::Display for ServerReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "connections: accepted {}, closed {}, failed {}, cut {}",
+            self.connections_accepted,
+            self.connections_closed,
+            self.connections_failed,
+            self.connections_cut
+        )?;
+        let [_, ok, redirected, refused, failed] = self.statuses;
+        write!(
+            f,
+            "requests: {} answered (2xx {ok}, 3xx {redirected}, 4xx {refused}, 5xx {failed}), \
+             refused {}, aborted {}, parked {}, timed out {}",
+            self.answered, self.refused, self.aborted, self.parked, self.timed_out
+        )
+    }
+}

@@ -1,0 +1,170 @@
+//! What a server serves, without the cores that serve it: the tree of hosts, contexts and servlets,
+//! and what is counted. Each core makes its handler from it, whatever backend it runs on. Stands
+//! for `StandardService`.
+
+use std::{
+    rc::Rc,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use ringcat_engine::{backend::Io, core_context::CoreSeat, sync::Arc};
+use ringcat_protocol::{
+    http11::options::Http11Options,
+    message::Message,
+    protocol_handler::{ProtocolHandler, RequestCounters},
+};
+
+use crate::{
+    access_log::AccessLog,
+    container::{ContainerTree, ContextNode, FilterNode, HostNode, ValveNode, WrapperNode},
+    context::{Context, FilterDeclaration},
+    coyote_adapter::CoyoteAdapter,
+    error::{Error, Result},
+    guard::{guard, guard_quiet},
+    mapper::{ContextIndex, Mapper, MapperBuilder, WrapperIndex},
+    request::RequestNote,
+    server::Host,
+    server_report::ServerReport,
+    url_pattern::UrlPattern,
+};
+
+/// What a server serves, shared by its cores. See
+/// [`ServerBuilder::assemble`](crate::server::ServerBuilder::assemble).
+pub struct Service {
+    tree: Arc<ContainerTree>,
+    http: Http11Options,
+    access_log: Option<AccessLog>,
+    counters: Mutex<Vec<Arc<RequestCounters>>>,
+}
+
+impl Service {
+    pub(crate) fn new(
+        tree: ContainerTree,
+        http: Http11Options,
+        access_log: Option<AccessLog>,
+    ) -> Result<Self> {
+        init_servlets(&tree)?;
+        Ok(Self { tree: Arc::new(tree), http, access_log, counters: Mutex::default() })
+    }
+
+    /// The handler of one core's connections. To be called on the core's thread, once.
+    pub fn core_handler(
+        &self,
+        seat: &CoreSeat<Message<RequestNote>>,
+        io: Rc<dyn Io>,
+    ) -> ProtocolHandler<CoyoteAdapter> {
+        let counters = Arc::new(RequestCounters::default());
+        self.lock_counters().push(Arc::clone(&counters));
+        let log = self.access_log.as_ref().map(AccessLog::core_log);
+        let adapter = CoyoteAdapter::new(Arc::clone(&self.tree), io.clock(), log);
+        ProtocolHandler::new(seat, io, self.http, counters, adapter)
+    }
+
+    /// What was counted so far, over the cores of `seats`.
+    pub fn report(&self, seats: &[CoreSeat<Message<RequestNote>>]) -> ServerReport {
+        let mut report = ServerReport::default();
+        for seat in seats {
+            report.connections_accepted += seat.counters.connections_accepted.get();
+            report.connections_closed += seat.counters.connections_closed.get();
+            report.connections_failed += seat.counters.connections_failed.get();
+            report.connections_cut += seat.counters.connections_cut.get();
+        }
+        for core in self.lock_counters().iter() {
+            report.answered += core.answered();
+            for (sum, status) in report.statuses.iter_mut().zip(&core.statuses) {
+                *sum += status.get();
+            }
+            report.refused += core.refused.get();
+            report.aborted += core.aborts.get();
+            report.parked += core.parked.get();
+            report.timed_out += core.timeouts.get();
+        }
+        report
+    }
+
+    /// Destroys the servlets, after the cores ended.
+    pub fn destroy(&self) {
+        for wrapper in self.tree.contexts.iter().flat_map(|context| &context.wrappers) {
+            guard_quiet("destroy of a servlet", || wrapper.servlet.destroy());
+        }
+    }
+
+    fn lock_counters(&self) -> MutexGuard<'_, Vec<Arc<RequestCounters>>> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The tree of hosts; the first is the default one. What concerns the whole server is `server`'s.
+pub(crate) fn build_tree(hosts: Vec<Host>) -> Result<(Mapper, Vec<HostNode>, Vec<ContextNode>)> {
+    let mut mapper = Mapper::builder();
+    let mut host_nodes = Vec::with_capacity(hosts.len());
+    let mut contexts = Vec::new();
+    for (index, host) in hosts.into_iter().enumerate() {
+        let aliases: Vec<&str> = host.aliases.iter().map(String::as_str).collect();
+        let host_index = mapper.add_host(&host.name, &aliases)?;
+        if index == 0 {
+            mapper.default_host(host_index);
+        }
+        for context in host.contexts {
+            let context_index = mapper.add_context(host_index, &context.path)?;
+            contexts.push(build_context(&mut mapper, context_index, context)?);
+        }
+        let valves = host.valves.into_iter().map(ValveNode::new).collect();
+        host_nodes.push(HostNode { valves });
+    }
+    Ok((mapper.build(), host_nodes, contexts))
+}
+
+fn build_context(
+    mapper: &mut MapperBuilder,
+    index: ContextIndex,
+    context: Context,
+) -> Result<ContextNode> {
+    let Context { path, servlets, filters, valves } = context;
+    let mut wrappers = Vec::with_capacity(servlets.len());
+    for declaration in servlets {
+        let wrapper = WrapperIndex(u16::try_from(wrappers.len()).map_err(|_| {
+            Error::illegal_argument(format!("context {path:?} declares too many servlets"))
+        })?);
+        for pattern in &declaration.patterns {
+            mapper.add_mapping(index, pattern, wrapper)?;
+        }
+        wrappers.push(WrapperNode {
+            name: declaration.name,
+            is_async_supported: declaration.servlet.is_async_supported(),
+            mode: declaration.servlet.mode(),
+            valves: declaration.valves.into_iter().map(ValveNode::new).collect(),
+            accepted_methods: declaration.servlet.accepted_methods(),
+            servlet: declaration.servlet,
+        });
+    }
+    let filters =
+        filters.into_iter().map(|filter| build_filter(&path, filter)).collect::<Result<_>>()?;
+    let valves = valves.into_iter().map(ValveNode::new).collect();
+    Ok(ContextNode { path, valves, filters, wrappers })
+}
+
+fn build_filter(path: &str, declaration: FilterDeclaration) -> Result<FilterNode> {
+    let FilterDeclaration { name, pattern, dispatchers, filter } = declaration;
+    let pattern = UrlPattern::parse(&pattern).map_err(|reason| {
+        Error::illegal_argument(format!(
+            "context {path:?}, filter {name}: pattern {pattern:?}: {reason}"
+        ))
+    })?;
+    let is_async_supported = filter.async_supported();
+    Ok(FilterNode { name, pattern, dispatchers, is_async_supported, filter })
+}
+
+fn init_servlets(tree: &ContainerTree) -> Result<()> {
+    for context in &tree.contexts {
+        for wrapper in &context.wrappers {
+            guard(|| wrapper.servlet.init()).map_err(|error| {
+                Error::servlet(format!(
+                    "context {:?}, servlet {}: init failed: {error}",
+                    context.path, wrapper.name
+                ))
+            })?;
+        }
+    }
+    Ok(())
+}
