@@ -1,13 +1,16 @@
 //! Between the protocol and the containers: maps a request, runs it through the pipelines, and
 //! carries an asynchronous one through its events. One a core. Stands for `CoyoteAdapter`.
 
-use std::cell::RefCell;
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
+};
 
 use ringcat_engine::{
     canary::{self, Canary},
     current::Current,
     sync::Arc,
-    timestamp::Clock,
+    timestamp::{Clock, Timestamp},
     worker_pool::Job,
 };
 use ringcat_protocol::{
@@ -43,7 +46,13 @@ pub struct CoyoteAdapter {
     access_log: Option<RefCell<CoreAccessLog>>,
     /// A path in the making; kept for its memory.
     decoded: RefCell<Vec<u8>>,
+    /// Requests that the full pool refused since that was logged last.
+    refused_by_pool: Cell<u64>,
+    pool_warning_due: Cell<Timestamp>,
 }
+
+/// A full pool is logged once in this time.
+const POOL_WARNING_PERIOD: Duration = Duration::from_secs(1);
 
 impl CoyoteAdapter {
     pub(crate) fn new(
@@ -52,7 +61,30 @@ impl CoyoteAdapter {
         access_log: Option<CoreAccessLog>,
     ) -> Self {
         let access_log = access_log.map(RefCell::new);
-        Self { tree, clock, access_log, decoded: RefCell::default() }
+        Self {
+            tree,
+            clock,
+            access_log,
+            decoded: RefCell::default(),
+            refused_by_pool: Cell::new(0),
+            pool_warning_due: Cell::new(Timestamp::ZERO),
+        }
+    }
+
+    /// One line a second, however many requests are refused.
+    fn warn_of_full_pool(&self) {
+        let refused = self.refused_by_pool.get() + 1;
+        let now = self.clock.now();
+        if now < self.pool_warning_due.get() {
+            self.refused_by_pool.set(refused);
+            return;
+        }
+        self.refused_by_pool.set(0);
+        self.pool_warning_due.set(now + POOL_WARNING_PERIOD);
+        tracing::warn!(
+            "the worker pool takes no more requests: {refused} answered with 503; more threads \
+             (worker_threads) or a longer queue (worker_queue) would take them"
+        );
     }
 
     /// Decodes, normalises and maps the target; `None` if the request can go to its servlet.
@@ -418,12 +450,16 @@ impl Adapter for CoyoteAdapter {
         let (inner, note, _resume) = taken.expect("a refused job did not run");
         let mut request = Request { inner, note, hook: hook.clone() };
         let mut response = Response::new(response, hook);
-        tracing::warn!("the worker pool takes no more requests: 503");
+        self.warn_of_full_pool();
         response.inner.status = 503;
         if let Err(error) = response.set_header("Retry-After", "1") {
             tracing::error!("Retry-After could not be set: {error}");
         }
         write_report(&mut response);
+        if request.note.dispatcher == DispatcherType::Async {
+            // It was to be the target of a dispatch: this is the request's end.
+            tell_complete(&mut request, &mut response);
+        }
         response.finish();
         request.note.refusal = None;
         Serviced::Returned(close(request, response))

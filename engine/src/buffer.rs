@@ -18,12 +18,20 @@ pub struct Lease(Source);
 enum Source {
     Ring(RingLease),
     Heap(Vec<u8>),
+    #[cfg(all(feature = "sim", not(loom)))]
+    Sim(crate::sim::connection::SimLease),
 }
 
 impl Lease {
     /// A lease of heap bytes, for backends without a buffer ring.
     pub fn from_vec(bytes: Vec<u8>) -> Self {
         Self(Source::Heap(bytes))
+    }
+
+    /// A lease of a simulated buffer.
+    #[cfg(all(feature = "sim", not(loom)))]
+    pub(crate) fn from_sim(lease: crate::sim::connection::SimLease) -> Self {
+        Self(Source::Sim(lease))
     }
 
     /// A lease of a buffer that the kernel filled.
@@ -39,6 +47,8 @@ impl Deref for Lease {
         match &self.0 {
             Source::Ring(lease) => lease,
             Source::Heap(bytes) => bytes,
+            #[cfg(all(feature = "sim", not(loom)))]
+            Source::Sim(lease) => lease.bytes(),
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     core_context::{CoreContext, CoreMessage, CoreSeat, CoreTimeouts, TimerKey},
     inbox::Batch,
     key::{ConnKey, ListenerId},
+    observe::{Observation, observe},
     socket::{Failure, Phase, ReadDeadline, Socket},
     timer_wheel::TICK,
     timestamp::Timestamp,
@@ -299,6 +300,7 @@ impl<H: ConnectionHandler> Core<H> {
 
     fn on_message(&mut self, message: CoreMessage<H::Message>) {
         self.cx.counters.messages.add(1);
+        observe(&Observation::Message { core: self.cx.id });
         match message {
             CoreMessage::Handler(message) => self.handler.on_message(&mut self.cx, message),
             CoreMessage::Drain => self.drain(),

@@ -17,6 +17,13 @@ pub enum Observation {
         core: CoreId,
         /// The turn's time.
         now: Timestamp,
+        /// Receive buffers of the core that are lent still.
+        leases: usize,
+    },
+    /// A core takes a message out of its inbox.
+    Message {
+        /// The core.
+        core: CoreId,
     },
     /// An event met the state of an exchange.
     Transition {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    connection::{SimConnection, close_link},
+    connection::{SimConnection, SimLease, close_link},
     fault::Fault,
     network::Port,
     world::{self, hits},
@@ -56,6 +56,8 @@ pub struct SimBackend {
     is_accept_stopping: bool,
     is_stopped: bool,
     now: Timestamp,
+    /// Receive buffers that are lent.
+    leases: Rc<Cell<usize>>,
 }
 
 /// What the backend shares with its handler.
@@ -142,6 +144,7 @@ impl SimBackend {
             is_accept_stopping: false,
             is_stopped: false,
             now: Timestamp::ZERO,
+            leases: Rc::default(),
         }
     }
 
@@ -200,7 +203,11 @@ impl SimBackend {
             self.with_open(conn, |connection| connection.receive.is_starved = false);
             self.step(conn);
         }
-        observe(&Observation::TurnEnded { core: self.port.core, now: self.now });
+        observe(&Observation::TurnEnded {
+            core: self.port.core,
+            now: self.now,
+            leases: self.leases.get(),
+        });
         has_work
     }
 
@@ -289,7 +296,7 @@ impl SimBackend {
         let Some((completed, brought, is_starved)) = completed.flatten() else { return };
         match brought {
             Brought::Bytes => {
-                let lease = Lease::from_vec(completed.bytes);
+                let lease = Lease::from_sim(SimLease::new(completed.bytes, &self.leases));
                 self.deliver(Event::Received(conn, lease), handler);
             }
             Brought::EndOfStream => self.deliver(Event::Eof(conn), handler),

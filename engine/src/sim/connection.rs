@@ -2,7 +2,7 @@
 //! means is decided by the native backend's own pure functions ([`Receive`], [`Watch`],
 //! [`Sending`]); this file only stands for the kernel that completes them.
 
-use std::{rc::Rc, time::Duration};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 use super::{
     fault::Fault,
@@ -125,6 +125,7 @@ impl SimConnection {
         let bytes: Vec<u8> = up.bytes.drain(..count).collect();
         let is_nonempty = !up.bytes.is_empty() || up.is_ended;
         drop(up);
+        world::record("server receives", count as u64, u64::from(self.link.peer.port()));
         // A client that waited for room may go on.
         self.link.touch_client();
         let has_more = shots == Shots::Multi && !hits(Fault::ShotEnds);
@@ -241,6 +242,30 @@ impl SimConnection {
     /// The chunks of a send that came to its end.
     pub(crate) fn take_sent(&mut self) -> Option<Chunks> {
         self.sending.take().map(Sending::into_whole_chunks)
+    }
+}
+
+/// A receive buffer of a core; its drop gives it back.
+#[derive(Debug)]
+pub(crate) struct SimLease {
+    bytes: Vec<u8>,
+    lent: Rc<Cell<usize>>,
+}
+
+impl SimLease {
+    pub(crate) fn new(bytes: Vec<u8>, lent: &Rc<Cell<usize>>) -> Self {
+        lent.set(lent.get() + 1);
+        Self { bytes, lent: Rc::clone(lent) }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for SimLease {
+    fn drop(&mut self) {
+        self.lent.set(self.lent.get() - 1);
     }
 }
 

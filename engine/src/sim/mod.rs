@@ -25,7 +25,7 @@
 //! the swap of [`Current`](crate::current::Current). Without the feature `sim` they are nothing.
 
 pub mod backend;
-mod connection;
+pub(crate) mod connection;
 pub mod engine;
 pub mod fault;
 pub mod network;

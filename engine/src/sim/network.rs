@@ -82,6 +82,11 @@ impl Network {
     }
 }
 
+/// Clients that connected so far.
+pub fn connects() -> u64 {
+    world::world().network.connects.get()
+}
+
 /// One direction of a connection.
 #[derive(Default)]
 pub(crate) struct Pipe {
@@ -180,7 +185,7 @@ impl ClientSocket {
         let peer = SocketAddr::from((host, (number & 0xffff) as u16));
         let window = || {
             let is_narrow = hits(Fault::NarrowWindow);
-            if is_narrow { world::draw_len(1, 4096) } else { WINDOW_BYTES }
+            if is_narrow { world::draw_len(64, 4096) } else { WINDOW_BYTES }
         };
         let pipe = || RefCell::new(Pipe { window_bytes: window(), ..Pipe::default() });
         let link = Rc::new(Link {
@@ -293,9 +298,13 @@ impl ClientSocket {
     }
 
     /// Waits until something happened at the server's end, or for `timeout`.
-    fn wait(&self, timeout: Duration) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// `TimedOut`.
+    pub fn wait(&self, timeout: Duration) -> io::Result<()> {
         let deadline = world::now().unwrap_or_default() + timeout;
         self.link.client.set(world::running());
+        world::record("client waits", u64::from(self.link.peer.port()), 0);
         world::park(Some(deadline));
         self.link.client.set(None);
         if world::now().unwrap_or_default() >= deadline {

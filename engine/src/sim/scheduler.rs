@@ -162,6 +162,10 @@ impl Scheduler {
         ActorId { slot, stamp: number }
     }
 
+    pub(crate) fn alive(&self) -> usize {
+        self.alive
+    }
+
     pub(crate) fn stop(&mut self) {
         self.is_stopped = true;
     }
@@ -279,7 +283,9 @@ fn next(world: &World) -> Option<u32> {
     let mut now = world::now().unwrap_or_default();
     now = now + Duration::from_nanos(rng.u64(..STEP_NANOS_MAX));
     if leaps {
-        now = now + Duration::from_micros(rng.u64(..100_000));
+        let nanos = rng.u64(..100_000_000);
+        now = now + Duration::from_nanos(nanos);
+        world::lose(nanos);
     }
     scheduler.wake_due(now);
     while scheduler.ready.is_empty() {
@@ -303,6 +309,7 @@ fn next(world: &World) -> Option<u32> {
     drop(rng);
     if world::hits(Fault::CoreStall) {
         let nanos = world.rng.borrow_mut().u64(..50_000_000);
+        world::lose(nanos);
         let mut scheduler = world.scheduler.borrow_mut();
         let actor = &mut scheduler.actors[slot as usize];
         actor.state = State::Stalled;
@@ -343,7 +350,8 @@ fn resume(world: &World, slot: u32) {
             scheduler.ended(slot, None);
             drop(scheduler);
             let (name, number) = running.name;
-            world::fail(format!("{name}-{number} panicked: {}", panic_text(&*panic)));
+            let (text, place) = (panic_text(&*panic), world::panic_place());
+            world::fail(format!("{name}-{number} panicked at {place}: {text}"));
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::{
     cell::{Cell, RefCell},
     fmt,
+    panic::Location,
     rc::Rc,
     time::Duration,
 };
@@ -82,11 +83,14 @@ pub(crate) struct World {
     trace: RefCell<Trace>,
     failure: RefCell<Option<String>>,
     observer: RefCell<Option<Observer>>,
+    /// Time that passed although somebody could have gone on: leaps of the clock, stalls.
+    lost_nanos: Cell<u64>,
 }
 
 thread_local! {
     static WORLD: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
     static NOW: Cell<Option<Timestamp>> = const { Cell::new(None) };
+    static PANIC_PLACE: Cell<Option<String>> = const { Cell::new(None) };
     static CANARY: Cell<Option<Canary>> = const { Cell::new(None) };
 }
 
@@ -109,6 +113,7 @@ pub fn simulate(options: &SimOptions, main: impl FnOnce() + 'static) -> Outcome 
         trace: RefCell::new(Trace::new(options.keeps_trace)),
         failure: RefCell::new(None),
         observer: RefCell::new(None),
+        lost_nanos: Cell::new(0),
     });
     let before = WORLD.replace(Some(Rc::clone(&world)));
     assert!(before.is_none(), "simulations do not nest");
@@ -154,6 +159,15 @@ pub(crate) fn set_now(now: Timestamp) {
     NOW.set(Some(now));
 }
 
+/// Where an actor panics, for the report; to be called from a panic hook.
+pub fn record_panic(place: &Location<'_>) {
+    PANIC_PLACE.set(Some(format!("{}:{}", place.file(), place.line())));
+}
+
+pub(crate) fn panic_place() -> String {
+    PANIC_PLACE.take().unwrap_or_default()
+}
+
 /// Whether the run has this defect.
 pub(crate) fn has_canary(canary: Canary) -> bool {
     CANARY.get() == Some(canary)
@@ -195,6 +209,11 @@ pub fn sleep(duration: Duration) {
     }
 }
 
+/// Actors that have not ended, the calling one apart.
+pub fn others() -> usize {
+    world().scheduler.borrow().alive() - usize::from(is_inside())
+}
+
 /// Lets others run; the caller goes on some time later.
 pub fn give_way(why: &'static str) {
     let world = world();
@@ -227,6 +246,17 @@ pub fn hits(fault: Fault) -> bool {
         record("fault", fault as u64, 0);
     }
     is_hit
+}
+
+/// Time that passed so far although somebody could have gone on: leaps of the clock, stalled
+/// cores. Whoever asserts that something happens soon allows for it.
+pub fn lost_time() -> Duration {
+    Duration::from_nanos(try_world().map_or(0, |world| world.lost_nanos.get()))
+}
+
+pub(crate) fn lose(nanos: u64) {
+    let world = world();
+    world.lost_nanos.set(world.lost_nanos.get() + nanos);
 }
 
 /// Replaces what goes wrong from now on.
@@ -280,6 +310,11 @@ pub fn clear_observer() {
 
 pub(crate) fn observe(observation: &Observation) {
     let Some(world) = try_world() else { return };
+    if let Observation::Transition { exchange, from, to, event } = *observation {
+        // In decimal: the state before, the event, the state after (99 for refused).
+        let to = to.map_or(99, |to| to & 15);
+        record("state", exchange.key, (from & 15) * 10_000 + u64::from(event) * 100 + to);
+    }
     if let Some(observer) = &mut *world.observer.borrow_mut() {
         observer(observation);
     }

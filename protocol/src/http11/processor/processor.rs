@@ -51,6 +51,8 @@ pub(crate) struct Http11Processor<A: Adapter> {
     /// Decoded bytes on their way to a worker.
     pub(super) piece: Vec<u8>,
     pub(super) is_inbound_ended: bool,
+    /// Whether the adapter had the dispatch of this round and did not enter its target.
+    pub(super) is_dispatch_dropped: bool,
     /// Whether the kernel was asked, while the exchange was parked, if its client is still there.
     pub(super) is_peer_checked: bool,
 }
@@ -99,6 +101,7 @@ impl<A: Adapter> Http11Processor<A> {
             swallowed_bytes: 0,
             piece: Vec::new(),
             is_inbound_ended: false,
+            is_dispatch_dropped: false,
             is_peer_checked: false,
         }
     }
@@ -136,7 +139,9 @@ impl<A: Adapter> Http11Processor<A> {
             if state == SocketState::Closed {
                 break state;
             }
-            let state = if self.is_async() { self.async_post_process(turn) } else { state };
+            // An event that was put off left no callback: what it decides is not decided here.
+            let is_settled = self.is_async() && self.event_put_off.is_none();
+            let state = if is_settled { self.async_post_process(turn) } else { state };
             if state == SocketState::AsyncEnd {
                 // The event has had its effect; the second round only finishes the response.
                 event = SocketEvent::OpenRead;
@@ -208,6 +213,7 @@ impl<A: Adapter> Http11Processor<A> {
             swallowed_bytes,
             piece,
             is_inbound_ended,
+            is_dispatch_dropped,
             is_peer_checked,
         } = self;
         let exchange = exchange.as_mut().expect("an exchange is recycled by its owner");
@@ -234,6 +240,7 @@ impl<A: Adapter> Http11Processor<A> {
         *swallowed_bytes = 0;
         *piece = Vec::new();
         *is_inbound_ended = false;
+        *is_dispatch_dropped = false;
         *is_peer_checked = false;
         // The note has let go of its handles by now.
         if let Some(cell) = cell {

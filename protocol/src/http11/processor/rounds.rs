@@ -21,7 +21,7 @@ use super::{
 use crate::{
     adapter::Adapter,
     async_cell::{AsyncCell, Operation, Took},
-    async_state_machine::{Event, Flag, Outcome, transition},
+    async_state_machine::{AsyncState, Event, Flag, Outcome, transition},
     protocol_handler::Shared,
 };
 
@@ -140,6 +140,7 @@ impl<A: Adapter> Http11Processor<A> {
         let event = self.with_event_put_off(event);
         self.event_put_off = None;
         let before = self.content_for_listener();
+        let was_dispatching = self.is_dispatching();
         let (is_usable, is_for_worker) = self.with_call(turn, |adapter, call| {
             let dispatched = adapter.async_dispatch(call, event);
             let verdict = (dispatched.is_connection_usable, dispatched.is_for_worker);
@@ -151,12 +152,18 @@ impl<A: Adapter> Http11Processor<A> {
         if is_for_worker {
             return self.delegate(turn);
         }
+        self.is_dispatch_dropped = was_dispatching && self.is_dispatching();
         if self.is_async() && self.content_for_listener() == before {
             return SocketState::Long;
         }
         // Also looks for input: what a listener read made room for bytes that came long ago. Who
         // read nothing is not asked again, or this would go on for ever.
         self.after_call(turn)
+    }
+
+    fn is_dispatching(&self) -> bool {
+        let state = self.cell.as_ref().map(|cell| cell.word().state());
+        state == Some(AsyncState::Dispatching)
     }
 
     /// Whether the read listener is owed a callback, and how many bytes wait for it.
@@ -220,6 +227,11 @@ impl<A: Adapter> Http11Processor<A> {
                 self.apply_deferred(turn);
                 self.apply(turn, operations);
                 continue;
+            }
+            // Decided while nobody looked: its target comes first. Only a dispatch that was dropped
+            // for an error report ends here.
+            if word.state() == AsyncState::Dispatching && !self.is_dispatch_dropped {
+                return SocketState::AsyncEnd;
             }
             let io_allowed = self.exchange_mut().request.failure.is_none();
             // The out-queue takes every byte in order, so output never holds a state back.

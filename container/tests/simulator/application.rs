@@ -1,0 +1,453 @@
+//! The application of a run: servlets that follow the plan of their request, and listeners.
+
+use std::{panic::resume_unwind, time::Duration};
+
+use ringcat::{
+    AsyncContext, AsyncEvent, AsyncListener, Context, DispatcherType, Error, ReadListener, Request,
+    Response, Result, ServiceMode, Servlet,
+};
+use ringcat_engine::{
+    sim::{
+        fault::Fault,
+        world::{self, chance, hits},
+    },
+    timestamp::Timestamp,
+};
+
+use crate::{
+    checkers::Seen,
+    foreign::{self, decide},
+    plan::{End, Kind, Plan, tagged},
+    run::{now, run},
+};
+
+/// The application under test.
+pub(crate) fn context() -> Context {
+    Context::new("")
+        .named_servlet("plain", &["/plain/*"], Plain)
+        .named_servlet("async", &["/async/*"], Asynchronous { mode: ServiceMode::Collected })
+        .named_servlet("blocking", &["/blocking/*"], Asynchronous { mode: ServiceMode::Blocking })
+        .named_servlet("reader", &["/reader/*"], Reader)
+        .named_servlet("target", &["/target/*"], Target)
+        .named_servlet("blocking-target", &["/blocking-target/*"], BlockingTarget)
+}
+
+/// A callback of the application, for as long as this lives.
+pub(crate) struct Callback(u64);
+
+impl Callback {
+    pub(crate) fn enter(number: u64) -> Self {
+        world::record("callback begins", number, 0);
+        run().see(&Seen::CallbackBegan { number });
+        Self(number)
+    }
+}
+
+impl Drop for Callback {
+    fn drop(&mut self) {
+        world::record("callback ends", self.0, 0);
+        run().see(&Seen::CallbackEnded { number: self.0 });
+    }
+}
+
+/// Lets others run in the middle of a callback, as they do on real machines.
+pub(crate) fn pause() {
+    if chance(24) {
+        world::give_way("pauses in a callback");
+    }
+}
+
+/// The number of the request's plan.
+fn number_of(req: &Request) -> Result<u64> {
+    let info = req.path_info().unwrap_or("");
+    info.trim_start_matches('/')
+        .parse()
+        .map_err(|_| Error::illegal_argument(format!("no plan has the number {info:?}")))
+}
+
+/// Fails or panics if that is what hits.
+fn maybe_fail(number: u64) -> Result<()> {
+    if hits(Fault::CallbackFails) {
+        run().change(number, |record| record.has_failed = true);
+        return Err(Error::servlet("a failure on purpose"));
+    }
+    if hits(Fault::CallbackPanics) {
+        run().change(number, |record| record.has_failed = true);
+        resume_unwind(Box::new("a panic on purpose"));
+    }
+    Ok(())
+}
+
+/// Reads all content.
+fn take_upload(req: &mut Request, number: u64) -> Result<()> {
+    let mut offset = 0;
+    let mut piece = [0; 4096];
+    loop {
+        let count = req.read(&mut piece).inspect_err(|_| {
+            // The client left in the middle, or sent too slowly.
+            run().change(number, |record| record.has_failed = true);
+        })?;
+        if count == 0 {
+            break;
+        }
+        run().see(&Seen::Uploaded { number, offset, bytes: &piece[..count] });
+        offset += count;
+    }
+    check_upload(number, offset);
+    Ok(())
+}
+
+fn check_upload(number: u64, len: usize) {
+    let expected = run().plan(number).upload_bytes;
+    if len != expected {
+        world::fail(format!("request {number} sent {expected} bytes, its servlet got {len}"));
+    }
+}
+
+fn name_answer(res: &mut Response, number: u64) -> Result<()> {
+    res.set_header("X-Id", number.to_string())
+}
+
+/// Writes the whole answer.
+fn answer(res: &mut Response, number: u64, plan: &Plan) -> Result<()> {
+    name_answer(res, number)?;
+    if plan.announces_length {
+        res.set_content_length(plan.answer_bytes as u64);
+    }
+    let mut offset = 0;
+    while offset < plan.answer_bytes {
+        let len = plan.piece_bytes().min(plan.answer_bytes - offset);
+        let written = res.write(tagged(number, false, offset, len));
+        written.inspect_err(|_| run().change(number, |record| record.has_failed = true))?;
+        offset += len;
+        if plan.flushes {
+            res.flush()
+                .inspect_err(|_| run().change(number, |record| record.has_failed = true))?;
+        }
+        pause();
+    }
+    Ok(())
+}
+
+/// Ends a request that waits for a callback of another one.
+fn help_peer() {
+    if !chance(128) {
+        return;
+    }
+    let Some((number, context)) = run().take_peer() else { return };
+    let round = run().record(number).round;
+    let plan = run().plan(number);
+    // On a core a write never waits: what finds no room is left out, and the answer is short.
+    let written = context.response().write(tagged(number, false, 0, plan.answer_bytes));
+    if written.is_ok() {
+        decide(number, round, "complete of a peer", context.complete());
+    }
+}
+
+struct Plain;
+
+impl Servlet for Plain {
+    fn service(&self, req: &mut Request, res: &mut Response) -> Result<()> {
+        let number = number_of(req)?;
+        let _callback = Callback::enter(number);
+        let plan = run().plan(number);
+        help_peer();
+        take_upload(req, number)?;
+        maybe_fail(number)?;
+        answer(res, number, &plan)?;
+        maybe_fail(number)
+    }
+}
+
+/// The target of dispatches.
+struct Target;
+
+impl Servlet for Target {
+    fn service(&self, req: &mut Request, res: &mut Response) -> Result<()> {
+        answer_dispatch(req, res)
+    }
+
+    fn is_async_supported(&self) -> bool {
+        true
+    }
+}
+
+/// A target that runs on a worker.
+struct BlockingTarget;
+
+impl Servlet for BlockingTarget {
+    fn service(&self, req: &mut Request, res: &mut Response) -> Result<()> {
+        answer_dispatch(req, res)
+    }
+
+    fn is_async_supported(&self) -> bool {
+        true
+    }
+
+    fn mode(&self) -> ServiceMode {
+        ServiceMode::Blocking
+    }
+}
+
+fn answer_dispatch(req: &mut Request, res: &mut Response) -> Result<()> {
+    let number = number_of(req)?;
+    let _callback = Callback::enter(number);
+    if req.dispatcher_type() != DispatcherType::Async {
+        world::fail(format!("request {number} came to the target without a dispatch"));
+    }
+    let plan = run().plan(number);
+    if plan.end == End::TargetFails {
+        return Err(Error::servlet("a target that fails"));
+    }
+    maybe_fail(number)?;
+    answer(res, number, &plan)
+}
+
+/// Where a request is dispatched to.
+pub(crate) fn target_of(number: u64, plan: &Plan) -> String {
+    let is_blocking = plan.answer_bytes % 5 == 1;
+    let path = if is_blocking { "/blocking-target" } else { "/target" };
+    format!("{path}/{number}")
+}
+
+/// Rounds of a request that is dispatched to itself.
+const ROUNDS: u32 = 3;
+
+struct Asynchronous {
+    mode: ServiceMode,
+}
+
+impl Servlet for Asynchronous {
+    fn service(&self, req: &mut Request, res: &mut Response) -> Result<()> {
+        let number = number_of(req)?;
+        let _callback = Callback::enter(number);
+        let plan = run().plan(number);
+        help_peer();
+        if run().record(number).round == 0 {
+            take_upload(req, number)?;
+            maybe_fail(number)?;
+        }
+        pause();
+        if self.mode == ServiceMode::Blocking && plan.pieces.is_multiple_of(2) {
+            return answer(res, number, &plan);
+        }
+        let round = run().change(number, |record| {
+            record.round += 1;
+            record.round
+        });
+        let context = req.start_async()?;
+        let timeout = foreign::timeout_of(&plan);
+        context.set_timeout(timeout)?;
+        context.add_listener(Listener { number, round, begun: now(), timeout })?;
+        run_round(req, res, &context, (number, round))?;
+        pause();
+        maybe_fail(number)
+    }
+
+    fn is_async_supported(&self) -> bool {
+        true
+    }
+
+    fn mode(&self) -> ServiceMode {
+        self.mode
+    }
+}
+
+fn run_round(
+    req: &mut Request,
+    res: &mut Response,
+    context: &AsyncContext,
+    (number, round): (u64, u32),
+) -> Result<()> {
+    let plan = run().plan(number);
+    let name = (number, round);
+    if plan.has_rivals {
+        foreign::spawn_rival(name, context.clone(), plan.delay);
+    }
+    if plan.stays_stale && round == 1 {
+        foreign::spawn_stale(number, context.clone());
+    }
+    match plan.end {
+        End::Inside => {
+            answer(res, number, &plan)?;
+            decide(number, round, "complete in service", context.complete());
+        }
+        End::DispatchInside | End::TargetFails => {
+            let target = target_of(number, &plan);
+            decide(number, round, "dispatch in service", context.dispatch_to(&target));
+        }
+        End::Foreign | End::TimeoutRace => {
+            foreign::spawn_writer(name, context.clone(), plan.delay);
+        }
+        End::EagerForeign => {
+            foreign::spawn_writer(name, context.clone(), Duration::ZERO);
+            world::give_way("lets a foreign thread go first");
+        }
+        End::ForeignDispatch => {
+            foreign::spawn_dispatcher(name, context.clone(), plan.delay);
+        }
+        End::EagerDispatch => {
+            foreign::spawn_dispatcher(name, context.clone(), Duration::ZERO);
+            world::give_way("lets a foreign thread go first");
+        }
+        End::Rounds if round < ROUNDS => {
+            foreign::spawn_redispatcher(name, context.clone(), plan.delay / 4);
+        }
+        End::Rounds => {
+            answer(res, number, &plan)?;
+            decide(number, round, "complete in a round", context.complete());
+        }
+        End::Peer => run().leave_to_peers(number, context.clone()),
+        End::PoolTask => {
+            let task = context.clone();
+            context.start(move || foreign::write_and_complete(name, &task)).inspect_err(|_| {
+                // The pool is full: the request fails.
+                run().change(number, |record| record.has_failed = true);
+            })?;
+        }
+        End::TimeoutUnhandled | End::TimeoutCompletes | End::TimeoutDispatches => {}
+        End::FailsAfterStart | End::FailsAndCompletes | End::FailsAndDispatches => {
+            if req.method() == "POST" {
+                resume_unwind(Box::new("a panic after the start"));
+            }
+            return Err(Error::servlet("a failure after the start"));
+        }
+    }
+    Ok(())
+}
+
+/// Told of what happens to an asynchronous request.
+struct Listener {
+    number: u64,
+    round: u32,
+    begun: Timestamp,
+    timeout: Duration,
+}
+
+impl AsyncListener for Listener {
+    fn on_timeout(&mut self, event: &mut AsyncEvent<'_>) -> Result<()> {
+        let Self { number, round, begun, timeout } = *self;
+        let _callback = Callback::enter(number);
+        let after = now().saturating_since(begun);
+        run().see(&Seen::TimedOut { number, after, timeout });
+        let plan = run().plan(number);
+        run().change(number, |record| record.has_timed_out = true);
+        pause();
+        maybe_fail(number)?;
+        let context = event.context().clone();
+        match plan.end {
+            End::TimeoutCompletes | End::Peer => {
+                // A peer may have written all and not completed yet.
+                if plan.end == End::TimeoutCompletes {
+                    answer(event.response()?, number, &plan)?;
+                }
+                decide(number, round, "complete in on_timeout", context.complete());
+            }
+            End::TimeoutDispatches => {
+                let target = target_of(number, &plan);
+                decide(number, round, "dispatch in on_timeout", context.dispatch_to(&target));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_error(&mut self, event: &mut AsyncEvent<'_>) -> Result<()> {
+        let Self { number, round, .. } = *self;
+        let _callback = Callback::enter(number);
+        let plan = run().plan(number);
+        run().change(number, |record| record.has_erred = true);
+        pause();
+        let context = event.context().clone();
+        match plan.end {
+            End::FailsAndCompletes => {
+                decide(number, round, "complete in on_error", context.complete());
+            }
+            End::FailsAndDispatches => {
+                let target = target_of(number, &plan);
+                decide(number, round, "dispatch in on_error", context.dispatch_to(&target));
+            }
+            _ => {}
+        }
+        maybe_fail(number)
+    }
+
+    fn on_complete(&mut self, _event: &mut AsyncEvent<'_>) -> Result<()> {
+        let _callback = Callback::enter(self.number);
+        run().see(&Seen::Completed { number: self.number });
+        run().change(self.number, |record| record.is_completed = true);
+        pause();
+        maybe_fail(self.number)
+    }
+}
+
+/// Reads by a listener.
+struct Reader;
+
+impl Servlet for Reader {
+    fn service(&self, req: &mut Request, _res: &mut Response) -> Result<()> {
+        let number = number_of(req)?;
+        let _callback = Callback::enter(number);
+        let plan = run().plan(number);
+        maybe_fail(number)?;
+        run().change(number, |record| record.round = 1);
+        let context = req.start_async()?;
+        let timeout = foreign::timeout_of(&plan).max(Duration::from_secs(5));
+        context.set_timeout(timeout)?;
+        context.add_listener(Listener { number, round: 1, begun: now(), timeout })?;
+        if plan.has_rivals {
+            foreign::spawn_rival((number, 1), context.clone(), plan.delay);
+        }
+        req.set_read_listener(Reading { number, context, offset: 0 })
+    }
+
+    fn is_async_supported(&self) -> bool {
+        true
+    }
+
+    fn mode(&self) -> ServiceMode {
+        ServiceMode::Streaming
+    }
+}
+
+struct Reading {
+    number: u64,
+    context: AsyncContext,
+    offset: usize,
+}
+
+impl ReadListener for Reading {
+    fn on_data_available(&mut self, req: &mut Request, _res: &mut Response) -> Result<()> {
+        let number = self.number;
+        let _callback = Callback::enter(number);
+        let mut piece = [0; 3000];
+        while req.is_ready() && !req.is_finished() {
+            let count = req.read(&mut piece)?;
+            if count == 0 {
+                break;
+            }
+            let bytes = &piece[..count];
+            run().see(&Seen::Uploaded { number, offset: self.offset, bytes });
+            self.offset += count;
+            pause();
+        }
+        maybe_fail(number)
+    }
+
+    fn on_all_data_read(&mut self, _req: &mut Request, res: &mut Response) -> Result<()> {
+        let number = self.number;
+        let _callback = Callback::enter(number);
+        run().see(&Seen::AllDataRead { number });
+        check_upload(number, self.offset);
+        let plan = run().plan(number);
+        debug_assert_eq!(plan.kind, Kind::Reader);
+        maybe_fail(number)?;
+        answer(res, number, &plan)?;
+        decide(number, 1, "complete of a reader", self.context.complete());
+        Ok(())
+    }
+
+    fn on_error(&mut self, _req: &mut Request, _error: &Error) {
+        run().change(self.number, |record| record.has_failed = true);
+    }
+}

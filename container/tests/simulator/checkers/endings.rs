@@ -1,0 +1,28 @@
+//! A round is ended by one call and no more, however many race for it. An error in between takes
+//! the decision back: then `on_error` may decide anew.
+
+use super::{Checker, Seen, Verdict, entry};
+use crate::run::run;
+
+#[derive(Default)]
+pub(super) struct Endings {
+    /// The last round that was ended, counted from 1.
+    ended: Vec<u32>,
+}
+
+impl Checker for Endings {
+    fn name(&self) -> &'static str {
+        "endings"
+    }
+
+    fn see(&mut self, seen: &Seen) -> Verdict {
+        if let Seen::EndDecided { number, round } = seen {
+            let ended = entry(&mut self.ended, *number);
+            if *ended >= *round && !run().record(*number).has_erred {
+                return Err(format!("two calls ended round {round} of request {number}"));
+            }
+            *ended = *round;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! What another thread decides is seen soon: the end of a request follows the call that decided it
+//! without waiting for a timer. Time that the run took away from its cores is allowed for.
+
+use std::time::Duration;
+
+use ringcat_engine::{sim::world::lost_time, timestamp::Timestamp};
+
+use super::{Checker, Seen, Verdict, entry};
+use crate::run::{now, run};
+
+/// Longer than a wake takes that is late as often as may be.
+const SOON: Duration = Duration::from_millis(60);
+
+#[derive(Default)]
+pub(super) struct Promptness {
+    decided: Vec<Option<(Timestamp, Duration)>>,
+}
+
+impl Checker for Promptness {
+    fn name(&self) -> &'static str {
+        "promptness"
+    }
+
+    fn see(&mut self, seen: &Seen) -> Verdict {
+        match seen {
+            Seen::EndDecided { number, .. } => {
+                entry(&mut self.decided, *number).get_or_insert((now(), lost_time()));
+            }
+            Seen::CallbackBegan { number } | Seen::Completed { number } => {
+                let Some((at, lost)) = entry(&mut self.decided, *number).take() else {
+                    return Ok(());
+                };
+                let lost = lost_time().saturating_sub(lost);
+                let took = now().saturating_since(at).saturating_sub(lost);
+                if took > SOON && !run().record(*number).is_excused {
+                    return Err(format!(
+                        "the end of request {number} was decided {took:?} before it was seen"
+                    ));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! A timeout is never early, by the application's own reckoning, and at most a tick late of its
+//! core's clock: no turn ends with a parked request whose time was over a tick before.
+
+use std::collections::{BTreeSet, HashMap};
+
+use ringcat_engine::{
+    current::ExchangeName, key::CoreId, observe::Observation, timer_wheel::TICK,
+    timestamp::Timestamp,
+};
+
+use super::{Checker, Seen, Verdict};
+
+#[derive(Default)]
+pub(super) struct Timeouts {
+    parked: HashMap<ExchangeName, Timestamp, foldless::Build>,
+    /// By core, deadline and key.
+    due: BTreeSet<(CoreId, Timestamp, u64)>,
+}
+
+impl Timeouts {
+    fn forget(&mut self, exchange: ExchangeName) {
+        if let Some(deadline) = self.parked.remove(&exchange) {
+            self.due.remove(&(exchange.core, deadline, exchange.key));
+        }
+    }
+}
+
+impl Checker for Timeouts {
+    fn name(&self) -> &'static str {
+        "timeouts"
+    }
+
+    fn see(&mut self, seen: &Seen) -> Verdict {
+        match seen {
+            Seen::TimedOut { number, after, timeout } if after < timeout => Err(format!(
+                "request {number} timed out after {after:?}, its timeout is {timeout:?}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn observe(&mut self, observation: &Observation) -> Verdict {
+        match *observation {
+            Observation::Parked { exchange, deadline: Some(deadline) } => {
+                self.parked.insert(exchange, deadline);
+                self.due.insert((exchange.core, deadline, exchange.key));
+            }
+            Observation::Unparked { exchange } | Observation::Ended { exchange } => {
+                self.forget(exchange);
+            }
+            Observation::TimedOut { exchange, deadline, now } if now < deadline => {
+                return Err(format!("{exchange:?} timed out at {now:?}, before {deadline:?}"));
+            }
+            Observation::TurnEnded { core, now, .. } => {
+                let first = self.due.range((core, Timestamp::ZERO, 0)..).next();
+                if let Some((of, deadline, key)) = first
+                    && *of == core
+                    && *deadline + TICK < now
+                {
+                    return Err(format!(
+                        "exchange {key:#x} of core {core} waits at {now:?} for a timeout that was \
+                         due at {deadline:?}"
+                    ));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A hash without a seed: the order of a map's entries must not differ between two runs.
+mod foldless {
+    use std::hash::{BuildHasherDefault, DefaultHasher};
+
+    pub(super) type Build = BuildHasherDefault<DefaultHasher>;
+}

@@ -1,0 +1,167 @@
+//! Threads that are no core's: they write, complete, dispatch, and keep handles for too long.
+
+use std::time::Duration;
+
+use ringcat::{AsyncContext, ErrorKind, Result};
+use ringcat_engine::sim::world::{self, chance, draw};
+
+use crate::{
+    application::target_of,
+    checkers::Seen,
+    plan::{End, Plan, tagged},
+    run::run,
+};
+
+/// Bytes that a response may have under way before writers wait: the default of the server.
+const HIGH_WATER_BYTES: usize = 64 << 10;
+
+/// What a response holds besides: its buffer, heads, what one send carries on top.
+const SLACK_BYTES: usize = 32 << 10;
+
+/// How long a round may take.
+pub(crate) fn timeout_of(plan: &Plan) -> Duration {
+    match plan.end {
+        End::TimeoutUnhandled
+        | End::TimeoutCompletes
+        | End::TimeoutDispatches
+        | End::TimeoutRace
+        | End::Peer => plan.timeout,
+        _ => Duration::from_secs(120),
+    }
+}
+
+/// Notes that a call decided how a round ends, if it did.
+pub(crate) fn decide(number: u64, round: u32, call: &'static str, result: Result<()>) {
+    match result {
+        Ok(()) => {
+            world::record(call, number, u64::from(round));
+            run().see(&Seen::EndDecided { number, round });
+        }
+        Err(error) if error.kind() == ErrorKind::IllegalState => {}
+        Err(error) => world::fail(format!("{call} of request {number}: {error}")),
+    }
+}
+
+/// A pause of any length up to `longest`, or none.
+fn linger(longest: Duration) {
+    if longest > Duration::ZERO {
+        world::sleep(longest);
+    } else {
+        world::give_way("comes later");
+    }
+}
+
+/// Writes the answer and completes.
+pub(crate) fn spawn_writer(name: (u64, u32), context: AsyncContext, delay: Duration) {
+    world::spawn("writer", move || {
+        linger(delay);
+        write_and_complete(name, &context);
+    });
+}
+
+pub(crate) fn write_and_complete((number, round): (u64, u32), context: &AsyncContext) {
+    if write_answer(number, context).is_ok() {
+        decide(number, round, "complete of a writer", context.complete());
+    }
+}
+
+fn write_answer(number: u64, context: &AsyncContext) -> Result<()> {
+    let plan = run().plan(number);
+    let response = context.response();
+    response.set_header("X-Id", number.to_string())?;
+    let mut offset = 0;
+    while offset < plan.answer_bytes {
+        let len = plan.piece_bytes().min(plan.answer_bytes - offset).min(16 << 10);
+        let piece = tagged(number, false, offset, len);
+        if plan.tries {
+            let mut waits = 0;
+            while let Err(error) = response.try_write(piece.clone()) {
+                waits += 1;
+                if error.kind() != ErrorKind::WouldBlock || waits > 20_000 {
+                    return Err(error);
+                }
+                world::sleep(Duration::from_micros(draw(50, 5000)));
+            }
+        } else {
+            response.write(piece)?;
+        }
+        offset += len;
+        check_credit(number, offset);
+        if plan.flushes {
+            response.flush()?;
+        }
+        if chance(32) {
+            world::give_way("between two writes");
+        }
+    }
+    Ok(())
+}
+
+fn check_credit(number: u64, written_bytes: usize) {
+    let record = run().record(number);
+    let under_way = written_bytes.saturating_sub(record.received_bytes);
+    let bound = HIGH_WATER_BYTES + (16 << 10) + record.window_bytes + SLACK_BYTES;
+    run().see(&Seen::Written { number, under_way, bound });
+}
+
+/// Dispatches to the target.
+pub(crate) fn spawn_dispatcher(name: (u64, u32), context: AsyncContext, delay: Duration) {
+    let (number, round) = name;
+    world::spawn("dispatcher", move || {
+        linger(delay);
+        let target = target_of(number, &run().plan(number));
+        decide(number, round, "dispatch of a thread", context.dispatch_to(&target));
+    });
+}
+
+/// Dispatches to the servlet that the client asked for.
+pub(crate) fn spawn_redispatcher(name: (u64, u32), context: AsyncContext, delay: Duration) {
+    let (number, round) = name;
+    world::spawn("redispatcher", move || {
+        linger(delay);
+        decide(number, round, "dispatch to itself", context.dispatch());
+    });
+}
+
+/// Completes, whatever the others do.
+pub(crate) fn spawn_rival(name: (u64, u32), context: AsyncContext, delay: Duration) {
+    let (number, round) = name;
+    world::spawn("rival", move || {
+        linger(delay.mul_f64(draw(0, 200) as f64 / 100.0));
+        // Another round is another's to end.
+        if run().record(number).round == round {
+            decide(number, round, "complete of a rival", context.complete());
+        }
+    });
+}
+
+/// Keeps a handle until the request has ended, and longer.
+pub(crate) fn spawn_stale(number: u64, context: AsyncContext) {
+    world::spawn("stale", move || {
+        // The client may never see the answer; then nothing is known of the end.
+        for _ in 0..200 {
+            world::sleep(Duration::from_millis(draw(1, 40)));
+            let record = run().record(number);
+            if record.is_completed && record.is_answered {
+                break;
+            }
+        }
+        let record = run().record(number);
+        if !record.is_completed || !record.is_answered {
+            return;
+        }
+        world::sleep(Duration::from_millis(draw(60, 400)));
+        let response = context.response();
+        let calls: [(&str, Result<()>); 6] = [
+            ("write", response.try_write("stale")),
+            ("flush", response.flush()),
+            ("set_status", response.set_status(418)),
+            ("dispatch", context.dispatch()),
+            ("set_attribute", context.set_attribute("stale", 1)),
+            ("complete", context.complete()),
+        ];
+        for (call, result) in calls {
+            run().see(&Seen::StaleCall { number, has_acted: result.is_ok(), call });
+        }
+    });
+}

@@ -1,0 +1,286 @@
+//! The simulator: the whole server (cores, protocol, container, an application) in one thread,
+//! with clients, foreign threads and faults, all moved by one seed. See the module `sim` of the
+//! engine for how it works, and `checkers` for what it holds.
+//!
+//! ```text
+//! cargo sim                      what the tests run: regressions, some seeds, canaries
+//! cargo sim --seconds 180        fresh seeds for so long
+//! cargo sim --seed 7 [--trace]   one run again
+//! cargo sim --canary LostWake    seeds until a defect on purpose is found
+//! ```
+
+mod answer;
+mod application;
+mod checkers;
+mod client;
+mod coverage;
+mod foreign;
+mod plan;
+mod run;
+mod scenario;
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use clap::Parser;
+use ringcat_engine::{
+    canary::Canary,
+    sim::{fault::Fault, world},
+};
+
+use crate::{
+    coverage::Coverage,
+    scenario::{Played, Scenario},
+};
+
+/// Runs the whole server in one thread, with every fault, from seeds.
+#[derive(Debug, Parser)]
+struct Options {
+    /// One run: the one of this seed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Fresh seeds, for so many seconds.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// So many runs, of seeds from `--from` on.
+    #[arg(long)]
+    runs: Option<u64>,
+    /// The first seed of `--runs` and `--seconds`; by default the time of day decides.
+    #[arg(long)]
+    from: Option<u64>,
+    /// A defect on purpose; `all` for each in turn. Fails if it is not found.
+    #[arg(long)]
+    canary: Option<String>,
+    /// Print all that happens.
+    #[arg(long)]
+    trace: bool,
+    /// Overrides what the seed draws.
+    #[arg(long)]
+    cores: Option<u16>,
+    /// Overrides what the seed draws.
+    #[arg(long)]
+    clients: Option<u64>,
+    /// Overrides what the seed draws.
+    #[arg(long)]
+    requests: Option<u64>,
+    /// Switches a kind of fault off; may be given more than once.
+    #[arg(long)]
+    without: Vec<String>,
+}
+
+/// Seeds that failed once, or that reach what few others do.
+const REGRESSIONS: &[u64] = &[1, 2, 3];
+
+/// Runs of seeds in order, in the tests.
+const TEST_RUNS: u64 = 40;
+
+/// How long a canary may live.
+const CANARY_MAX: Duration = Duration::from_secs(60);
+
+/// Runs that a failure is made smaller with, at most.
+const SHRINK_RUNS_MAX: u32 = 200;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    // A panic of an actor is a finding with a text; what it needs besides is the place.
+    std::panic::set_hook(Box::new(|info| {
+        if let Some(place) = info.location() {
+            world::record_panic(place);
+        }
+    }));
+    let is_good = match (&options.canary, options.seed, options.seconds, options.runs) {
+        (Some(name), ..) => run_canaries(&options, name),
+        (None, Some(seed), ..) => replay(&options, seed),
+        (None, None, Some(seconds), _) => {
+            run_for(&options, Duration::from_secs(seconds), u64::MAX, true)
+        }
+        (None, None, None, Some(runs)) => run_for(&options, Duration::MAX, runs, false),
+        (None, None, None, None) => run_tests(&options),
+    };
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What `cargo test` runs.
+fn run_tests(options: &Options) -> bool {
+    let repeats = is_deterministic(REGRESSIONS[0]);
+    let regressions = REGRESSIONS.iter().all(|seed| {
+        let scenario = options.cut(Scenario::draw(*seed));
+        report(options, &scenario, &scenario.play(None, false))
+    });
+    let options = Options { from: Some(1000), ..Options::parse_from(["simulator"]) };
+    let fresh = run_for(&options, Duration::MAX, TEST_RUNS, false);
+    let canaries = run_canaries(&options, "all");
+    let results = [repeats, regressions, fresh, canaries];
+    let passed = results.iter().filter(|is_good| **is_good).count();
+    println!("simulator: {passed} passed, {} failed", results.len() - passed);
+    passed == results.len()
+}
+
+/// Two runs of one seed, byte for byte.
+fn is_deterministic(seed: u64) -> bool {
+    let scenario = Scenario::draw(seed);
+    let traces = [(); 2].map(|()| scenario.play(None, true).outcome.trace);
+    let is_same = traces[0].text() == traces[1].text();
+    let count = traces[0].count();
+    println!("determinism: two traces of {count} records are the same: {is_same}");
+    if !is_same {
+        let lines = traces.each_ref().map(|trace| trace.text().unwrap_or("").lines());
+        let [first, second] = lines;
+        let difference = first.zip(second).find(|(first, second)| first != second);
+        println!("the first difference: {difference:?}");
+    }
+    is_same
+}
+
+fn replay(options: &Options, seed: u64) -> bool {
+    let scenario = options.cut(Scenario::draw(seed));
+    println!("{scenario:?}");
+    let played = scenario.play(None, options.trace);
+    if let Some(text) = played.outcome.trace.text() {
+        print!("{text}");
+    }
+    println!(
+        "{} requests, {} steps, {} records, digest {:016x}, {:?} simulated",
+        played.requests,
+        played.outcome.steps,
+        played.outcome.trace.count(),
+        played.outcome.trace.digest(),
+        played.outcome.elapsed
+    );
+    report(options, &scenario, &played)
+}
+
+/// Seeds in order until the time is over or one fails.
+fn run_for(options: &Options, limit: Duration, runs: u64, must_cover: bool) -> bool {
+    let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let first = options.from.unwrap_or(day.as_nanos() as u64 >> 10);
+    let begun = Instant::now();
+    let mut coverage = Coverage::default();
+    let mut requests = 0;
+    let mut done = 0;
+    while done < runs && begun.elapsed() < limit {
+        let scenario = options.cut(Scenario::draw(first.wrapping_add(done)));
+        let played = scenario.play(None, false);
+        coverage.add(&played);
+        requests += played.requests;
+        done += 1;
+        if !report(options, &scenario, &played) {
+            return false;
+        }
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "{done} runs from seed {first}: {requests} exchanges in {seconds:.1} s, {:.0} a second",
+        requests as f64 / seconds
+    );
+    if must_cover {
+        print!("{coverage}");
+        return coverage.is_full();
+    }
+    true
+}
+
+/// Defects on purpose, each with seeds until it is found.
+fn run_canaries(options: &Options, name: &str) -> bool {
+    let chosen: Vec<Canary> = Canary::ALL
+        .iter()
+        .copied()
+        .filter(|canary| name == "all" || format!("{canary:?}") == name)
+        .collect();
+    if chosen.is_empty() {
+        println!("no canary is named {name:?}; there are {:?}", Canary::ALL);
+        return false;
+    }
+    let mut is_good = true;
+    for canary in chosen {
+        let begun = Instant::now();
+        let mut seed = options.from.unwrap_or(1);
+        let found = loop {
+            let played = options.cut(Scenario::draw(seed)).play(Some(canary), options.trace);
+            if let Some(failure) = played.outcome.failure {
+                break Some(failure);
+            }
+            if begun.elapsed() > CANARY_MAX {
+                break None;
+            }
+            seed += 1;
+        };
+        let took = begun.elapsed().as_secs_f64();
+        match found {
+            Some(failure) => {
+                let line = failure.lines().next().unwrap_or("");
+                println!("canary {canary:?}: found by seed {seed} in {took:.2} s: {line}");
+            }
+            None => {
+                println!("canary {canary:?}: NOT FOUND in {took:.0} s, {seed} seeds");
+                is_good = false;
+            }
+        }
+    }
+    is_good
+}
+
+/// Says what is wrong and how to see it again; whether nothing is.
+fn report(options: &Options, scenario: &Scenario, played: &Played) -> bool {
+    let Some(failure) = &played.outcome.failure else { return true };
+    println!("seed {} FAILED: {failure}", scenario.seed);
+    let (small, failure, played) = shrink(scenario, failure.clone());
+    let played = played.as_ref();
+    if let Some(played) = played {
+        print!("the last events:\n{}", played.outcome.trace.tail());
+    }
+    println!("made smaller: {failure}");
+    println!("again: cargo sim {}{}", small.replay(), if options.trace { "" } else { " --trace" });
+    false
+}
+
+/// Whether two failures are of one kind: the words before the first number are the same.
+fn is_alike(one: &str, other: &str) -> bool {
+    let kind = |text: &str| text.split(|c: char| c.is_ascii_digit()).next().unwrap_or("").to_owned();
+    kind(one) == kind(other)
+}
+
+/// The smallest run found that fails too.
+fn shrink(scenario: &Scenario, failure: String) -> (Scenario, String, Option<Played>) {
+    let mut best = (scenario.clone(), failure, None);
+    let mut runs = 0;
+    loop {
+        let mut is_smaller = false;
+        for smaller in best.0.smaller() {
+            runs += 1;
+            if runs > SHRINK_RUNS_MAX {
+                return best;
+            }
+            let played = smaller.play(None, false);
+            if let Some(failure) = played.outcome.failure.clone()
+                && is_alike(&failure, &best.1)
+            {
+                best = (smaller, failure, Some(played));
+                is_smaller = true;
+                break;
+            }
+        }
+        if !is_smaller {
+            return best;
+        }
+    }
+}
+
+impl Options {
+    /// What the command line overrides.
+    fn cut(&self, scenario: Scenario) -> Scenario {
+        let mut scenario = scenario;
+        scenario.cores = self.cores.unwrap_or(scenario.cores);
+        scenario.clients = self.clients.unwrap_or(scenario.clients);
+        scenario.requests = self.requests.unwrap_or(scenario.requests);
+        for name in &self.without {
+            match Fault::ALL.iter().find(|fault| fault.name() == name) {
+                Some(fault) => scenario.faults = scenario.faults.clone().with(*fault, 0),
+                None => println!("no fault is named {name:?}"),
+            }
+        }
+        scenario
+    }
+}

@@ -1,0 +1,254 @@
+//! What a simulated request asks for. The client draws a plan and sends its number; the servlet
+//! looks the plan up and follows it; both sides know what the answer must be.
+
+use std::time::Duration;
+
+use ringcat_engine::sim::world::{chance, draw};
+
+/// Which servlet is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Called when the content is complete.
+    Plain,
+    /// Starts async.
+    Async,
+    /// Runs on a worker thread.
+    Blocking,
+    /// Reads its content by a read listener.
+    Reader,
+    /// Nothing is mapped there.
+    Missing,
+}
+
+impl Kind {
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Plain => "/plain",
+            Self::Async => "/async",
+            Self::Blocking => "/blocking",
+            Self::Reader => "/reader",
+            Self::Missing => "/missing",
+        }
+    }
+}
+
+/// How an asynchronous request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// `complete()` inside the servlet.
+    Inside,
+    /// A foreign thread writes and completes.
+    Foreign,
+    /// The same without delay, while the servlet is still inside.
+    EagerForeign,
+    /// A foreign thread dispatches to another servlet.
+    ForeignDispatch,
+    /// The same without delay, while the servlet is still inside.
+    EagerDispatch,
+    /// `dispatch()` inside the servlet.
+    DispatchInside,
+    /// Several rounds: dispatched to itself, then completed.
+    Rounds,
+    /// A callback of another request completes it.
+    Peer,
+    /// A task of the worker pool.
+    PoolTask,
+    /// Nobody ends it.
+    TimeoutUnhandled,
+    /// A listener completes at the timeout.
+    TimeoutCompletes,
+    /// A listener dispatches at the timeout.
+    TimeoutDispatches,
+    /// A foreign thread and the timeout race.
+    TimeoutRace,
+    /// The servlet fails after the start; nobody ends it.
+    FailsAfterStart,
+    /// The servlet fails after the start; a listener completes.
+    FailsAndCompletes,
+    /// The servlet fails after the start; a listener dispatches.
+    FailsAndDispatches,
+    /// The target of a dispatch fails.
+    TargetFails,
+}
+
+impl End {
+    const ALL: [Self; 17] = [
+        Self::Inside,
+        Self::Foreign,
+        Self::EagerForeign,
+        Self::ForeignDispatch,
+        Self::EagerDispatch,
+        Self::DispatchInside,
+        Self::Rounds,
+        Self::Peer,
+        Self::PoolTask,
+        Self::TimeoutUnhandled,
+        Self::TimeoutCompletes,
+        Self::TimeoutDispatches,
+        Self::TimeoutRace,
+        Self::FailsAfterStart,
+        Self::FailsAndCompletes,
+        Self::FailsAndDispatches,
+        Self::TargetFails,
+    ];
+
+    /// Whether the request is answered with an error report, or may be.
+    pub(crate) fn may_fail(self) -> bool {
+        matches!(
+            self,
+            Self::TimeoutUnhandled | Self::TimeoutRace | Self::FailsAfterStart | Self::TargetFails
+        )
+    }
+
+    /// Whether the servlet fails once it has started async.
+    pub(crate) fn fails_after_start(self) -> bool {
+        matches!(self, Self::FailsAfterStart | Self::FailsAndCompletes | Self::FailsAndDispatches)
+    }
+
+    /// Whether the answer may be without content, or with a part of it, and be right.
+    pub(crate) fn may_be_short(self) -> bool {
+        matches!(self, Self::TimeoutRace | Self::Peer) || self.fails_after_start()
+    }
+
+    /// Whether no other answer than an error report is right.
+    pub(crate) fn must_fail(self) -> bool {
+        matches!(self, Self::TimeoutUnhandled | Self::FailsAfterStart | Self::TargetFails)
+    }
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) kind: Kind,
+    pub(crate) end: End,
+    /// Content of the request; 0 for GET.
+    pub(crate) upload_bytes: usize,
+    pub(crate) is_upload_chunked: bool,
+    /// Content of the answer.
+    pub(crate) answer_bytes: usize,
+    /// In how many writes.
+    pub(crate) pieces: usize,
+    pub(crate) flushes: bool,
+    pub(crate) announces_length: bool,
+    pub(crate) delay: Duration,
+    pub(crate) timeout: Duration,
+    /// More threads try to end the request.
+    pub(crate) has_rivals: bool,
+    /// A thread keeps its handle and uses it after the end.
+    pub(crate) stays_stale: bool,
+    /// Writers use the form that never waits.
+    pub(crate) tries: bool,
+    pub(crate) is_head: bool,
+}
+
+/// How much of the load is asynchronous, of 256.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mix {
+    pub(crate) async_chance: u8,
+    pub(crate) blocking_chance: u8,
+    pub(crate) reader_chance: u8,
+    pub(crate) large_chance: u8,
+}
+
+impl Plan {
+    pub(crate) fn draw(mix: Mix) -> Self {
+        let kind = if chance(mix.async_chance) {
+            Kind::Async
+        } else if chance(mix.blocking_chance) {
+            Kind::Blocking
+        } else if chance(mix.reader_chance) {
+            Kind::Reader
+        } else if chance(2) {
+            Kind::Missing
+        } else {
+            Kind::Plain
+        };
+        let end = End::ALL[draw(0, End::ALL.len() as u64 - 1) as usize];
+        let size = |large_max: u64| match () {
+            () if chance(mix.large_chance) => draw(0, large_max),
+            () if chance(64) => draw(0, 20_000),
+            () => draw(0, 400),
+        };
+        let wants_upload = kind == Kind::Reader || chance(40);
+        let upload_bytes = if wants_upload { size(200_000) as usize } else { 0 };
+        let micros = if chance(128) { draw(0, 200) } else { draw(0, 30_000) };
+        Self {
+            kind,
+            end,
+            upload_bytes,
+            is_upload_chunked: chance(128),
+            answer_bytes: size(600_000) as usize,
+            pieces: draw(1, 6) as usize,
+            flushes: chance(64),
+            announces_length: chance(64),
+            delay: Duration::from_micros(micros),
+            timeout: Duration::from_micros(draw(1, 40_000)),
+            has_rivals: chance(64),
+            stays_stale: chance(32),
+            tries: chance(64),
+            is_head: kind == Kind::Plain && upload_bytes == 0 && chance(8),
+        }
+    }
+
+    pub(crate) fn is_post(&self) -> bool {
+        self.upload_bytes > 0
+    }
+
+    /// Whether a target of a dispatch answers.
+    pub(crate) fn dispatches(&self) -> bool {
+        matches!(
+            self.end,
+            End::ForeignDispatch
+                | End::EagerDispatch
+                | End::DispatchInside
+                | End::TimeoutDispatches
+                | End::FailsAndDispatches
+                | End::TargetFails
+        )
+    }
+
+    /// Bytes of one write.
+    pub(crate) fn piece_bytes(&self) -> usize {
+        self.answer_bytes.div_ceil(self.pieces).max(1)
+    }
+}
+
+/// The byte that belongs at a place of a content, so that bytes of another request, or of another
+/// place, are seen.
+pub(crate) fn tag(number: u64, is_upload: bool, offset: usize) -> u8 {
+    tag_word(number, is_upload, offset / 8).to_le_bytes()[offset % 8]
+}
+
+fn tag_word(number: u64, is_upload: bool, index: usize) -> u64 {
+    let mixed = (number * 2 + u64::from(is_upload)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let word = mixed ^ (index as u64).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    word ^ word >> 29
+}
+
+/// A content from `start` on.
+pub(crate) fn tagged(number: u64, is_upload: bool, start: usize, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len + 16);
+    let first = start / 8;
+    for index in first..(start + len).div_ceil(8) {
+        bytes.extend_from_slice(&tag_word(number, is_upload, index).to_le_bytes());
+    }
+    bytes.drain(..start % 8);
+    bytes.truncate(len);
+    bytes
+}
+
+/// The first place where bytes are not what belongs there.
+pub(crate) fn find_strange(
+    number: u64,
+    is_upload: bool,
+    offset: usize,
+    bytes: &[u8],
+) -> Option<usize> {
+    let expected = tagged(number, is_upload, offset, bytes.len());
+    if expected == bytes {
+        return None;
+    }
+    let at = bytes.iter().zip(&expected).position(|(byte, expected)| byte != expected)?;
+    debug_assert_eq!(tag(number, is_upload, offset + at), expected[at]);
+    Some(offset + at)
+}

@@ -1,0 +1,157 @@
+//! What everybody in a run shares: the plans by number, what is known of each request, the
+//! checkers. It lives on the thread of the run, since servlets cannot hold it.
+
+use std::{cell::RefCell, rc::Rc};
+
+use ringcat::AsyncContext;
+use ringcat_engine::{observe::Observation, sim::world, timestamp::Timestamp};
+
+use crate::{
+    checkers::{Checkers, End, Seen},
+    plan::Plan,
+};
+
+/// What is known of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    pub(crate) plan: Plan,
+    /// A fault hit its application code.
+    pub(crate) has_failed: bool,
+    /// Its round timed out.
+    pub(crate) has_timed_out: bool,
+    /// `on_error` ran.
+    pub(crate) has_erred: bool,
+    /// `on_complete` ran.
+    pub(crate) is_completed: bool,
+    /// The client has the whole answer.
+    pub(crate) is_answered: bool,
+    /// The client gave up, or something happened to its connection.
+    pub(crate) is_excused: bool,
+    /// Bytes of the answer's content that the client took.
+    pub(crate) received_bytes: usize,
+    /// Bytes that the connection holds on the way to the client.
+    pub(crate) window_bytes: usize,
+    pub(crate) round: u32,
+}
+
+/// The shared part of a run.
+#[derive(Default)]
+pub(crate) struct Run {
+    records: RefCell<Vec<Record>>,
+    /// Parked requests that a callback of another one may complete.
+    peers: RefCell<Vec<(u64, AsyncContext)>>,
+    checkers: RefCell<Checkers>,
+    /// The server accepts no more.
+    is_draining: std::cell::Cell<bool>,
+}
+
+thread_local! {
+    static RUN: RefCell<Option<Rc<Run>>> = const { RefCell::new(None) };
+}
+
+/// The present run.
+pub(crate) fn run() -> Rc<Run> {
+    RUN.with_borrow(Option::clone).expect("only inside a run")
+}
+
+/// Begins a run on this thread.
+pub(crate) fn begin() -> Rc<Run> {
+    let run = Rc::new(Run::default());
+    RUN.set(Some(Rc::clone(&run)));
+    let observer = Rc::clone(&run);
+    world::set_observer(move |observation| observer.observe(observation));
+    run
+}
+
+/// Ends it. Handles that it kept go with it.
+pub(crate) fn end() {
+    world::clear_observer();
+    drop(RUN.take());
+}
+
+impl Run {
+    pub(crate) fn add(&self, plan: Plan, window_bytes: usize) -> u64 {
+        let mut records = self.records.borrow_mut();
+        records.push(Record {
+            plan,
+            has_failed: false,
+            has_timed_out: false,
+            has_erred: false,
+            is_completed: false,
+            is_answered: false,
+            is_excused: false,
+            received_bytes: 0,
+            window_bytes,
+            round: 0,
+        });
+        records.len() as u64 - 1
+    }
+
+    pub(crate) fn requests(&self) -> u64 {
+        self.records.borrow().len() as u64
+    }
+
+    /// What is known of a request.
+    pub(crate) fn record(&self, number: u64) -> Record {
+        self.records.borrow()[number as usize]
+    }
+
+    pub(crate) fn plan(&self, number: u64) -> Plan {
+        self.records.borrow()[number as usize].plan
+    }
+
+    pub(crate) fn change<R>(&self, number: u64, change: impl FnOnce(&mut Record) -> R) -> R {
+        change(&mut self.records.borrow_mut()[number as usize])
+    }
+
+    pub(crate) fn set_draining(&self) {
+        self.is_draining.set(true);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.get()
+    }
+
+    pub(crate) fn leave_to_peers(&self, number: u64, context: AsyncContext) {
+        self.peers.borrow_mut().push((number, context));
+    }
+
+    pub(crate) fn take_peer(&self) -> Option<(u64, AsyncContext)> {
+        self.peers.borrow_mut().pop()
+    }
+
+    pub(crate) fn forget_peers(&self) {
+        let peers = self.peers.take();
+        drop(peers);
+    }
+
+    /// Something happened that checkers want to know.
+    pub(crate) fn see(&self, seen: &Seen) {
+        if let Err(what) = self.checkers.borrow_mut().see(seen) {
+            world::fail(what);
+        }
+    }
+
+    fn observe(&self, observation: &Observation) {
+        if let Err(what) = self.checkers.borrow_mut().observe(observation) {
+            world::fail(what);
+        }
+    }
+
+    /// The run is over.
+    pub(crate) fn check_end(&self, end: &End) {
+        if let Err(what) = self.checkers.borrow_mut().at_end(end) {
+            world::fail(what);
+        }
+    }
+
+    /// How often each state met each event.
+    pub(crate) fn cells(&self) -> Vec<u64> {
+        self.checkers.borrow().cells()
+    }
+}
+
+/// The time of the run.
+pub(crate) fn now() -> Timestamp {
+    ringcat_engine::timestamp::Clock::system().now()
+}
