@@ -326,8 +326,10 @@ impl CoyoteAdapter {
         if request.note.error.is_some() {
             let error = request.note.error.clone();
             async_error::set_error_state(request, response, error, async_error::Fire::OnError);
-        } else if !request.is_async() {
-            // The target did not begin another round: this is the request's end.
+        }
+        if !request.is_async() {
+            // The target did not begin another round, nor did its failure (the second of one
+            // round changes nothing): this is the request's end.
             tell_complete(request, response);
         }
     }

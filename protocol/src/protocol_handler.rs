@@ -244,8 +244,6 @@ impl<A: Adapter> ProtocolHandler<A> {
     fn close_the_unclosed(&mut self) {
         let Shared { unclosed, adapter, .. } = &mut self.shared;
         unclosed.retain(|cell| {
-            // The look that led here is over, so that a caller who is still inside gets another.
-            cell.clear_flag(Flag::Queued);
             match cell.close() {
                 Some(left) => {
                     adapter.discard(left);

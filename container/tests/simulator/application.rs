@@ -235,10 +235,11 @@ impl Servlet for Asynchronous {
             record.round += 1;
             record.round
         });
+        let begun = now();
         let context = req.start_async()?;
         let timeout = foreign::timeout_of(&plan);
         context.set_timeout(timeout)?;
-        context.add_listener(Listener { number, round, begun: now(), timeout })?;
+        context.add_listener(Listener { number, round, begun, timeout })?;
         run_round(req, res, &context, (number, round))?;
         pause();
         maybe_fail(number)
@@ -391,10 +392,11 @@ impl Servlet for Reader {
         let plan = run().plan(number);
         maybe_fail(number)?;
         run().change(number, |record| record.round = 1);
+        let begun = now();
         let context = req.start_async()?;
         let timeout = foreign::timeout_of(&plan).max(Duration::from_secs(5));
         context.set_timeout(timeout)?;
-        context.add_listener(Listener { number, round: 1, begun: now(), timeout })?;
+        context.add_listener(Listener { number, round: 1, begun, timeout })?;
         if plan.has_rivals {
             foreign::spawn_rival((number, 1), context.clone(), plan.delay);
         }

@@ -183,7 +183,8 @@ impl Plan {
             announces_length: chance(64),
             delay: Duration::from_micros(micros),
             timeout: Duration::from_micros(draw(1, 40_000)),
-            has_rivals: chance(64),
+            // A rival that comes late would end a later round than it means to.
+            has_rivals: end != End::Rounds && chance(64),
             stays_stale: chance(32),
             tries: chance(64),
             is_head: kind == Kind::Plain && upload_bytes == 0 && chance(8),

@@ -432,6 +432,10 @@ impl<O: Operation> AsyncCell<O> {
     /// to apply or discard; none if a caller was inside: a look is posted, and the owner
     /// tries again then.
     pub fn close(&self) -> Option<Vec<O>> {
+        // As in `take`: the look that led here is over, so that one that is needed is posted.
+        if self.word().has(Flag::Queued) {
+            self.clear_flag(Flag::Queued);
+        }
         let Some(mut ops) = self.try_lock() else {
             self.post_look();
             return None;

@@ -9,6 +9,7 @@ use ringcat_engine::{
 };
 
 use super::{Checker, Seen, Verdict};
+use crate::run::now;
 
 #[derive(Default)]
 pub(super) struct Timeouts {
@@ -42,6 +43,8 @@ impl Checker for Timeouts {
     fn observe(&mut self, observation: &Observation) -> Verdict {
         match *observation {
             Observation::Parked { exchange, deadline: Some(deadline) } => {
+                // One that is over already fires on the next tick.
+                let deadline = deadline.max(now());
                 self.parked.insert(exchange, deadline);
                 self.due.insert((exchange.core, deadline, exchange.key));
             }
