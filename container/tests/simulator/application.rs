@@ -39,6 +39,10 @@ impl Callback {
     pub(crate) fn enter(number: u64) -> Self {
         world::record("callback begins", number, 0);
         run().see(&Seen::CallbackBegan { number });
+        run().change(number, |record| {
+            record.callbacks_begun += 1;
+            record.callbacks_running += 1;
+        });
         Self(number)
     }
 }
@@ -46,6 +50,7 @@ impl Callback {
 impl Drop for Callback {
     fn drop(&mut self) {
         world::record("callback ends", self.0, 0);
+        run().change(self.0, |record| record.callbacks_running -= 1);
         run().see(&Seen::CallbackEnded { number: self.0 });
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     application::target_of,
     checkers::Seen,
     plan::{End, Plan, tagged},
-    run::run,
+    run::{Record, run},
 };
 
 /// Bytes that a response may have under way before writers wait: the default of the server.
@@ -66,7 +66,8 @@ pub(crate) fn write_and_complete((number, round): (u64, u32), context: &AsyncCon
 }
 
 fn write_answer(number: u64, context: &AsyncContext) -> Result<()> {
-    let plan = run().plan(number);
+    let begun = run().record(number);
+    let plan = begun.plan;
     let response = context.response();
     response.set_header("X-Id", number.to_string())?;
     let mut offset = 0;
@@ -86,7 +87,7 @@ fn write_answer(number: u64, context: &AsyncContext) -> Result<()> {
             response.write(piece)?;
         }
         offset += len;
-        check_credit(number, offset);
+        check_credit(number, offset, &begun);
         if plan.flushes {
             response.flush()?;
         }
@@ -97,8 +98,12 @@ fn write_answer(number: u64, context: &AsyncContext) -> Result<()> {
     Ok(())
 }
 
-fn check_credit(number: u64, written_bytes: usize) {
+/// While a callback of the request runs, another bound holds: nobody may wait for the owner then.
+fn check_credit(number: u64, written_bytes: usize, begun: &Record) {
     let record = run().record(number);
+    if begun.callbacks_running > 0 || record.callbacks_begun > begun.callbacks_begun {
+        return;
+    }
     let under_way = written_bytes.saturating_sub(record.received_bytes);
     let bound = HIGH_WATER_BYTES + (16 << 10) + record.window_bytes + SLACK_BYTES;
     run().see(&Seen::Written { number, under_way, bound });

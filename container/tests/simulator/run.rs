@@ -32,6 +32,9 @@ pub(crate) struct Record {
     /// Bytes that the connection holds on the way to the client.
     pub(crate) window_bytes: usize,
     pub(crate) round: u32,
+    /// Callbacks of its application that began, and that run.
+    pub(crate) callbacks_begun: u32,
+    pub(crate) callbacks_running: u32,
 }
 
 /// The shared part of a run.
@@ -83,6 +86,8 @@ impl Run {
             received_bytes: 0,
             window_bytes,
             round: 0,
+            callbacks_begun: 0,
+            callbacks_running: 0,
         });
         records.len() as u64 - 1
     }

@@ -8,8 +8,9 @@ use ringcat_engine::{sim::world::lost_time, timestamp::Timestamp};
 use super::{Checker, Seen, Verdict, entry};
 use crate::run::{now, run};
 
-/// Longer than a wake takes that is late as often as may be.
-const SOON: Duration = Duration::from_millis(60);
+/// Longer than a wake takes that is late as often as may be, and shorter than the time after which a
+/// parked request is looked at anyway.
+const SOON: Duration = Duration::from_millis(150);
 
 #[derive(Default)]
 pub(super) struct Promptness {
