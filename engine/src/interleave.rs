@@ -17,17 +17,20 @@ pub enum Point {
     InboxAsleep,
     /// The owner took the list of a cell and has not acted on the state yet.
     OwnerTook,
+    /// The owner decided its transition from the word that it took; the swap comes next.
+    OwnerAdvances,
 }
 
 impl Point {
     /// Every window, in the order of its number.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::CellLocked,
         Self::CellTransitioned,
         Self::CellUnlocked,
         Self::InboxPushed,
         Self::InboxAsleep,
         Self::OwnerTook,
+        Self::OwnerAdvances,
     ];
 }
 

@@ -6,6 +6,7 @@ use std::{rc::Rc, time::Duration};
 
 use ringcat_engine::{
     backend::Io,
+    canary::{self, Canary},
     connection_handler::{ConnectionHandler, SocketEvent, SocketState},
     core_context::{CoreContext, CoreMessage, CoreSeat},
     core_counters::Counter,
@@ -14,6 +15,7 @@ use ringcat_engine::{
     key::ConnKey,
     observe::{Observation, observe},
     sync::{Arc, thread},
+    timer_wheel::TICK,
 };
 
 use crate::{
@@ -295,7 +297,8 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
         }
         let deadline =
             self.table.processor_mut(key).and_then(|processor| processor.async_deadline());
-        if let Some(deadline) = deadline.filter(|deadline| *deadline <= cx.now()) {
+        let early = if canary::has(Canary::TimerEarly) { TICK } else { Duration::ZERO };
+        if let Some(deadline) = deadline.filter(|deadline| *deadline <= cx.now() + early) {
             observe(&Observation::TimedOut { exchange: name_of(cx, key), deadline, now: cx.now() });
             self.shared.counters.timeouts.add(1);
             self.process_exchange(cx, key, SocketEvent::Timeout);

@@ -62,6 +62,38 @@ pub(crate) fn pause() {
     }
 }
 
+/// Makes calls that are illegal in this callback, and has another thread make some.
+fn be_impolite(req: &mut Request, name: (u64, u32)) {
+    let (number, _) = name;
+    let Some(context) = run().context(number) else { return };
+    if chance(128) {
+        foreign::spawn_impolite(name, context.clone());
+        world::give_way("lets an impolite thread go first");
+    }
+    if chance(128) && req.start_async().is_ok() {
+        world::fail(format!("request {number} started async inside a round"));
+    }
+    if chance(64) {
+        let started = context.start(|| {});
+        world::record("start in a callback", number, u64::from(started.is_ok()));
+    }
+}
+
+/// Makes calls that are illegal because the round is decided.
+fn repeat_the_end(number: u64) {
+    let Some(context) = run().context(number) else { return };
+    let calls = [
+        ("complete", context.complete()),
+        ("dispatch", context.dispatch()),
+        ("start", context.start(|| {})),
+    ];
+    for (call, result) in calls {
+        if result.is_ok() {
+            world::fail(format!("{call} of request {number} was taken after its end was decided"));
+        }
+    }
+}
+
 /// The number of the request's plan.
 fn number_of(req: &Request) -> Result<u64> {
     let info = req.path_info().unwrap_or("");
@@ -201,6 +233,7 @@ fn answer_dispatch(req: &mut Request, res: &mut Response) -> Result<()> {
         world::fail(format!("request {number} came to the target without a dispatch"));
     }
     let plan = run().plan(number);
+    repeat_the_end(number);
     if plan.end == End::TargetFails {
         return Err(Error::servlet("a target that fails"));
     }
@@ -228,7 +261,11 @@ impl Servlet for Asynchronous {
         let _callback = Callback::enter(number);
         let plan = run().plan(number);
         help_peer();
-        if run().record(number).round == 0 {
+        let rounds = run().record(number).round;
+        if rounds > 0 && plan.end != End::Rounds {
+            world::fail(format!("request {number} came back to its servlet, not to the target"));
+        }
+        if rounds == 0 {
             take_upload(req, number)?;
             maybe_fail(number)?;
         }
@@ -245,8 +282,15 @@ impl Servlet for Asynchronous {
         let timeout = foreign::timeout_of(&plan);
         context.set_timeout(timeout)?;
         context.add_listener(Listener { number, round, begun, timeout })?;
+        if plan.is_impolite {
+            run().keep_context(number, context.clone());
+        }
+        if plan.is_impolite && chance(64) {
+            be_impolite(req, (number, round));
+        }
         run_round(req, res, &context, (number, round))?;
         pause();
+        be_impolite(req, (number, round));
         maybe_fail(number)
     }
 
@@ -277,10 +321,12 @@ fn run_round(
         End::Inside => {
             answer(res, number, &plan)?;
             decide(number, round, "complete in service", context.complete());
+            repeat_the_end(number);
         }
         End::DispatchInside | End::TargetFails => {
             let target = target_of(number, &plan);
             decide(number, round, "dispatch in service", context.dispatch_to(&target));
+            repeat_the_end(number);
         }
         End::Foreign | End::TimeoutRace => {
             foreign::spawn_writer(name, context.clone(), plan.delay);
@@ -289,7 +335,7 @@ fn run_round(
             foreign::spawn_writer(name, context.clone(), Duration::ZERO);
             world::give_way("lets a foreign thread go first");
         }
-        End::ForeignDispatch => {
+        End::ForeignDispatch | End::TimeoutDispatchRace => {
             foreign::spawn_dispatcher(name, context.clone(), plan.delay);
         }
         End::EagerDispatch => {
@@ -340,6 +386,7 @@ impl AsyncListener for Listener {
         run().change(number, |record| record.has_timed_out = true);
         pause();
         maybe_fail(number)?;
+        be_impolite(event.request(), (number, round));
         let context = event.context().clone();
         match plan.end {
             End::TimeoutCompletes | End::Peer => {
@@ -348,10 +395,14 @@ impl AsyncListener for Listener {
                     answer(event.response()?, number, &plan)?;
                 }
                 decide(number, round, "complete in on_timeout", context.complete());
+                repeat_the_end(number);
+                be_impolite(event.request(), (number, round));
             }
             End::TimeoutDispatches => {
                 let target = target_of(number, &plan);
                 decide(number, round, "dispatch in on_timeout", context.dispatch_to(&target));
+                repeat_the_end(number);
+                be_impolite(event.request(), (number, round));
             }
             _ => {}
         }
@@ -364,14 +415,21 @@ impl AsyncListener for Listener {
         let plan = run().plan(number);
         run().change(number, |record| record.has_erred = true);
         pause();
+        be_impolite(event.request(), (number, round));
         let context = event.context().clone();
         match plan.end {
             End::FailsAndCompletes => {
                 decide(number, round, "complete in on_error", context.complete());
+                be_impolite(event.request(), (number, round));
             }
             End::FailsAndDispatches => {
                 let target = target_of(number, &plan);
                 decide(number, round, "dispatch in on_error", context.dispatch_to(&target));
+                be_impolite(event.request(), (number, round));
+                if plan.pieces == 6 {
+                    // The report of this error comes in place of the dispatch.
+                    event.response()?.send_error(500, None)?;
+                }
             }
             _ => {}
         }
@@ -382,6 +440,8 @@ impl AsyncListener for Listener {
         let _callback = Callback::enter(self.number);
         run().see(&Seen::Completed { number: self.number });
         run().change(self.number, |record| record.is_completed = true);
+        repeat_the_end(self.number);
+        run().forget_context(self.number);
         pause();
         maybe_fail(self.number)
     }
@@ -404,6 +464,9 @@ impl Servlet for Reader {
         context.add_listener(Listener { number, round: 1, begun, timeout })?;
         if plan.has_rivals {
             foreign::spawn_rival((number, 1), context.clone(), plan.delay);
+        }
+        if plan.is_impolite {
+            run().keep_context(number, context.clone());
         }
         req.set_read_listener(Reading { number, context, offset: 0 })
     }
@@ -438,10 +501,11 @@ impl ReadListener for Reading {
             self.offset += count;
             pause();
         }
+        be_impolite(req, (number, 1));
         maybe_fail(number)
     }
 
-    fn on_all_data_read(&mut self, _req: &mut Request, res: &mut Response) -> Result<()> {
+    fn on_all_data_read(&mut self, req: &mut Request, res: &mut Response) -> Result<()> {
         let number = self.number;
         let _callback = Callback::enter(number);
         run().see(&Seen::AllDataRead { number });
@@ -449,8 +513,15 @@ impl ReadListener for Reading {
         let plan = run().plan(number);
         debug_assert_eq!(plan.kind, Kind::Reader);
         maybe_fail(number)?;
-        answer(res, number, &plan)?;
-        decide(number, 1, "complete of a reader", self.context.complete());
+        if plan.is_open_to_dispatches() {
+            let target = target_of(number, &plan);
+            decide(number, 1, "dispatch of a reader", self.context.dispatch_to(&target));
+        } else {
+            answer(res, number, &plan)?;
+            decide(number, 1, "complete of a reader", self.context.complete());
+        }
+        repeat_the_end(number);
+        be_impolite(req, (number, 1));
         Ok(())
     }
 

@@ -312,7 +312,7 @@ impl Connection {
                     || record.has_timed_out
                     || is_async_failure && record.round > 0
             }
-            503 => matches!(plan.kind, Kind::Blocking) || plan.dispatches(),
+            503 => matches!(plan.kind, Kind::Blocking) || plan.is_open_to_dispatches(),
             400..=599 => self.excuse.is_some() || record.is_excused,
             _ => false,
         };
@@ -332,12 +332,12 @@ fn is_right_content(
     answer: &Answer,
     record: &crate::run::Record,
 ) -> bool {
-    if plan.kind == Kind::Async && plan.end.must_fail() && !plan.has_rivals {
+    if plan.kind == Kind::Async && plan.end.must_fail() && !plan.may_be_cut() {
         return false;
     }
     let is_whole = answer.content_bytes == plan.answer_bytes;
     // Whoever completed first may have done so before the writer, or without one.
-    let may_be_short = plan.has_rivals && record.round > 0
+    let may_be_short = plan.may_be_cut() && record.round > 0
         || plan.end.may_be_short() && record.round > 0
         || record.has_failed
         || record.has_timed_out;

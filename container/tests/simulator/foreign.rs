@@ -25,6 +25,7 @@ pub(crate) fn timeout_of(plan: &Plan) -> Duration {
         | End::TimeoutCompletes
         | End::TimeoutDispatches
         | End::TimeoutRace
+        | End::TimeoutDispatchRace
         | End::Peer => plan.timeout,
         _ => Duration::from_secs(120),
     }
@@ -125,6 +126,26 @@ pub(crate) fn spawn_redispatcher(name: (u64, u32), context: AsyncContext, delay:
     world::spawn("redispatcher", move || {
         linger(delay);
         decide(number, round, "dispatch to itself", context.dispatch());
+    });
+}
+
+/// Makes calls that may be illegal, at once: starts a task, dispatches, completes.
+pub(crate) fn spawn_impolite(name: (u64, u32), context: AsyncContext) {
+    let (number, round) = name;
+    world::spawn("impolite", move || {
+        let plan = run().plan(number);
+        if chance(128) {
+            // Illegal, or done; or refused by a full pool.
+            let started = context.start(|| {});
+            world::record("start of a thread", number, u64::from(started.is_ok()));
+        }
+        if plan.is_open_to_dispatches() && chance(96) {
+            let target = target_of(number, &plan);
+            decide(number, round, "impolite dispatch", context.dispatch_to(&target));
+        }
+        if chance(64) {
+            decide(number, round, "impolite complete", context.complete());
+        }
     });
 }
 

@@ -61,6 +61,8 @@ pub(crate) enum End {
     TimeoutDispatches,
     /// A foreign thread and the timeout race.
     TimeoutRace,
+    /// A foreign thread that dispatches and the timeout race.
+    TimeoutDispatchRace,
     /// The servlet fails after the start; nobody ends it.
     FailsAfterStart,
     /// The servlet fails after the start; a listener completes.
@@ -72,7 +74,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::Inside,
         Self::Foreign,
         Self::EagerForeign,
@@ -86,6 +88,7 @@ impl End {
         Self::TimeoutCompletes,
         Self::TimeoutDispatches,
         Self::TimeoutRace,
+        Self::TimeoutDispatchRace,
         Self::FailsAfterStart,
         Self::FailsAndCompletes,
         Self::FailsAndDispatches,
@@ -96,7 +99,11 @@ impl End {
     pub(crate) fn may_fail(self) -> bool {
         matches!(
             self,
-            Self::TimeoutUnhandled | Self::TimeoutRace | Self::FailsAfterStart | Self::TargetFails
+            Self::TimeoutUnhandled
+                | Self::TimeoutRace
+                | Self::TimeoutDispatchRace
+                | Self::FailsAfterStart
+                | Self::TargetFails
         )
     }
 
@@ -134,6 +141,8 @@ pub(crate) struct Plan {
     pub(crate) timeout: Duration,
     /// More threads try to end the request.
     pub(crate) has_rivals: bool,
+    /// Callbacks make calls that are illegal there, and have threads make some.
+    pub(crate) is_impolite: bool,
     /// A thread keeps its handle and uses it after the end.
     pub(crate) stays_stale: bool,
     /// Writers use the form that never waits.
@@ -185,6 +194,7 @@ impl Plan {
             timeout: Duration::from_micros(draw(1, 40_000)),
             // A rival that comes late would end a later round than it means to.
             has_rivals: end != End::Rounds && chance(64),
+            is_impolite: end != End::Rounds && chance(48),
             stays_stale: chance(32),
             tries: chance(64),
             is_head: kind == Kind::Plain && upload_bytes == 0 && chance(8),
@@ -203,9 +213,20 @@ impl Plan {
                 | End::EagerDispatch
                 | End::DispatchInside
                 | End::TimeoutDispatches
+                | End::TimeoutDispatchRace
                 | End::FailsAndDispatches
                 | End::TargetFails
         )
+    }
+
+    /// Whether nobody but the target of a dispatch writes the answer, so that anybody may dispatch.
+    pub(crate) fn is_open_to_dispatches(&self) -> bool {
+        self.dispatches() || matches!(self.end, End::TimeoutUnhandled | End::FailsAfterStart)
+    }
+
+    /// Whether others may end the request before its own part has written all.
+    pub(crate) fn may_be_cut(&self) -> bool {
+        self.has_rivals || self.is_impolite
     }
 
     /// Bytes of one write.

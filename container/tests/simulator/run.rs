@@ -1,7 +1,7 @@
 //! What everybody in a run shares: the plans by number, what is known of each request, the
 //! checkers. It lives on the thread of the run, since servlets cannot hold it.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use ringcat::AsyncContext;
 use ringcat_engine::{observe::Observation, sim::world, timestamp::Timestamp};
@@ -43,6 +43,8 @@ pub(crate) struct Run {
     records: RefCell<Vec<Record>>,
     /// Parked requests that a callback of another one may complete.
     peers: RefCell<Vec<(u64, AsyncContext)>>,
+    /// Contexts of impolite requests that have not ended.
+    contexts: RefCell<BTreeMap<u64, AsyncContext>>,
     checkers: RefCell<Checkers>,
     /// The server accepts no more.
     is_draining: std::cell::Cell<bool>,
@@ -123,6 +125,19 @@ impl Run {
 
     pub(crate) fn take_peer(&self) -> Option<(u64, AsyncContext)> {
         self.peers.borrow_mut().pop()
+    }
+
+    pub(crate) fn keep_context(&self, number: u64, context: AsyncContext) {
+        self.contexts.borrow_mut().insert(number, context);
+    }
+
+    pub(crate) fn context(&self, number: u64) -> Option<AsyncContext> {
+        self.contexts.borrow().get(&number).cloned()
+    }
+
+    pub(crate) fn forget_context(&self, number: u64) {
+        let context = self.contexts.borrow_mut().remove(&number);
+        drop(context);
     }
 
     pub(crate) fn forget_peers(&self) {

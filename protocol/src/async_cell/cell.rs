@@ -380,6 +380,7 @@ impl<O: Operation> AsyncCell<O> {
             self.observe_transition(from, None, event);
             Advance::Illegal(illegal)
         })?;
+        interleave(Point::OwnerAdvances);
         self.swap(from, to).map_err(Advance::Changed)?;
         self.observe_transition(from, Some(to), event);
         log_change(from, to);
