@@ -186,7 +186,7 @@ impl ContainerTree {
         {
             record_failure(req, res, "a valve", error);
         }
-        res.inner.is_suspended = false;
+        take_back(req, res);
         report(req, res);
     }
 
@@ -287,6 +287,14 @@ fn answer_error(res: &mut Response, status: u16, message: Option<&str>) {
     if let Err(error) = res.send_error(status, message) {
         tracing::debug!("status {status} came too late: {error}");
     }
+}
+
+/// The container has the response again after application code. One whose report has to wait for
+/// the end of the request takes nothing else until then.
+pub(crate) fn take_back(req: &Request, res: &mut Response) {
+    let is_parking = req.is_async() && !req.is_async_completing();
+    let is_report_waiting = res.is_error_report_due() && !res.inner.is_committed && is_parking;
+    res.inner.is_suspended &= is_report_waiting;
 }
 
 /// Writes the built-in error report where one is due and nothing speaks against it. What a worker

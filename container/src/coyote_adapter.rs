@@ -469,7 +469,7 @@ impl Adapter for CoyoteAdapter {
 
     fn resume(&self, call: Call<Self>) -> Exchange<RequestNote> {
         let (mut request, mut response) = open(call);
-        response.inner.is_suspended = false;
+        crate::container::take_back(&request, &mut response);
         crate::container::report(&request, &mut response);
         if request.note.dispatcher == DispatcherType::Async {
             self.after_dispatch(&mut request, &mut response);

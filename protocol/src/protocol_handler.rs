@@ -245,14 +245,12 @@ impl<A: Adapter> ProtocolHandler<A> {
     /// Closes the cells that a caller held when their exchange ended.
     fn close_the_unclosed(&mut self) {
         let Shared { unclosed, adapter, .. } = &mut self.shared;
-        unclosed.retain(|cell| {
-            match cell.close() {
-                Some(left) => {
-                    adapter.discard(left);
-                    false
-                }
-                None => true,
+        unclosed.retain(|cell| match cell.close() {
+            Some(left) => {
+                adapter.discard(left);
+                false
             }
+            None => true,
         });
     }
 }

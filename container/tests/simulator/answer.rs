@@ -81,6 +81,12 @@ impl AnswerReader {
         String::from_utf8_lossy(&self.received[self.taken..]).into_owned()
     }
 
+    /// How far the present answer is, in words.
+    pub(crate) fn progress(&self) -> String {
+        let Self { stage, framing, status, content_bytes, .. } = self;
+        format!("{status} {framing:?} {stage:?} after {content_bytes} bytes of content")
+    }
+
     pub(crate) fn has_rest(&self) -> bool {
         self.taken < self.received.len()
     }

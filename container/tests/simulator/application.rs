@@ -70,7 +70,8 @@ fn be_impolite(req: &mut Request, name: (u64, u32)) {
         foreign::spawn_impolite(name, context.clone());
         world::give_way("lets an impolite thread go first");
     }
-    if chance(128) && req.start_async().is_ok() {
+    let is_in_round = !run().record(number).is_dispatched;
+    if is_in_round && chance(128) && req.start_async().is_ok() {
         world::fail(format!("request {number} started async inside a round"));
     }
     if chance(64) {
@@ -158,8 +159,7 @@ fn answer(res: &mut Response, number: u64, plan: &Plan) -> Result<()> {
         written.inspect_err(|_| run().change(number, |record| record.has_failed = true))?;
         offset += len;
         if plan.flushes {
-            res.flush()
-                .inspect_err(|_| run().change(number, |record| record.has_failed = true))?;
+            res.flush().inspect_err(|_| run().change(number, |record| record.has_failed = true))?;
         }
         pause();
     }
@@ -233,6 +233,7 @@ fn answer_dispatch(req: &mut Request, res: &mut Response) -> Result<()> {
         world::fail(format!("request {number} came to the target without a dispatch"));
     }
     let plan = run().plan(number);
+    run().change(number, |record| record.is_dispatched = true);
     repeat_the_end(number);
     if plan.end == End::TargetFails {
         return Err(Error::servlet("a target that fails"));

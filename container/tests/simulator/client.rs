@@ -275,7 +275,8 @@ impl Connection {
                 || place == 0 && (record.has_failed || record.has_timed_out)
                 || place == 0 && record.plan.end.may_fail() && record.round > 0;
             run().change(number, |record| record.is_excused = true);
-            run().see(&Seen::Unanswered { number, why, is_excused });
+            let why = format!("{why} ({})", self.reader.progress());
+            run().see(&Seen::Unanswered { number, why: &why, is_excused });
             if place == 0 && is_excused {
                 // What came behind a request that broke the connection shares its fate.
                 self.excuse.get_or_insert("an answer was given up in the middle");
@@ -307,10 +308,9 @@ impl Connection {
             200 => is_right_content(number, plan, answer, &record),
             404 => plan.kind == Kind::Missing,
             500 => {
-                let is_async_failure = plan.end.may_fail() || plan.end.fails_after_start();
-                record.has_failed
-                    || record.has_timed_out
-                    || is_async_failure && record.round > 0
+                let is_async_failure =
+                    plan.end.may_fail() || plan.end.fails_after_start() || plan.is_impolite;
+                record.has_failed || record.has_timed_out || is_async_failure && record.round > 0
             }
             503 => matches!(plan.kind, Kind::Blocking) || plan.is_open_to_dispatches(),
             400..=599 => self.excuse.is_some() || record.is_excused,

@@ -66,7 +66,24 @@ impl fmt::Display for Coverage {
     }
 }
 
-/// Whether the container can bring an event to a state.
-fn is_reachable(_state: AsyncState, _kind: usize) -> bool {
-    true
+/// Whether the container can bring an event to a state. Rows that are not listed take every state.
+fn is_reachable(state: AsyncState, kind: usize) -> bool {
+    use AsyncState as S;
+    match EVENTS[kind] {
+        // Storage is used again without an event, output never holds a state back, and a failure
+        // of the connection is always seen by the owner.
+        "recycle" | "post_process (pending)" | "error (other)" => false,
+        // The request side is inside a callback, which a request that is parked is not.
+        "async_start" | "complete (request)" | "dispatch (request)" => state != S::Started,
+        // A dispatch is decided for good before its target is entered.
+        "dispatched" => state == S::Dispatching,
+        // These the owner itself has left when it leaves the callback.
+        "post_process" => !matches!(state, S::Dispatched | S::TimingOut | S::Error),
+        // Parked when its time was over, and what others made of that since.
+        "timeout" => {
+            matches!(state, S::Started | S::Completing | S::Dispatching | S::Dispatched)
+        }
+        "operation" => matches!(state, S::Started | S::Completing | S::Dispatching),
+        _ => true,
+    }
 }

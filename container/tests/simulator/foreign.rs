@@ -100,9 +100,11 @@ fn write_answer(number: u64, context: &AsyncContext) -> Result<()> {
 }
 
 /// While a callback of the request runs, another bound holds: nobody may wait for the owner then.
+/// After a `send_error` what is written is dropped, and never arrives.
 fn check_credit(number: u64, written_bytes: usize, begun: &Record) {
     let record = run().record(number);
-    if begun.callbacks_running > 0 || record.callbacks_begun > begun.callbacks_begun {
+    let is_dropped = begun.plan.is_impolite;
+    if is_dropped || begun.callbacks_running > 0 || record.callbacks_begun > begun.callbacks_begun {
         return;
     }
     let under_way = written_bytes.saturating_sub(record.received_bytes);
@@ -138,6 +140,10 @@ pub(crate) fn spawn_impolite(name: (u64, u32), context: AsyncContext) {
             // Illegal, or done; or refused by a full pool.
             let started = context.start(|| {});
             world::record("start of a thread", number, u64::from(started.is_ok()));
+        }
+        if chance(48) {
+            let sent = context.response().send_error(500, None);
+            world::record("send_error of a thread", number, u64::from(sent.is_ok()));
         }
         if plan.is_open_to_dispatches() && chance(96) {
             let target = target_of(number, &plan);

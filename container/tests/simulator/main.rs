@@ -238,7 +238,8 @@ fn report(options: &Options, scenario: &Scenario, played: &Played) -> bool {
 
 /// Whether two failures are of one kind: the words before the first number are the same.
 fn is_alike(one: &str, other: &str) -> bool {
-    let kind = |text: &str| text.split(|c: char| c.is_ascii_digit()).next().unwrap_or("").to_owned();
+    let kind =
+        |text: &str| text.split(|c: char| c.is_ascii_digit()).next().unwrap_or("").to_owned();
     kind(one) == kind(other)
 }
 

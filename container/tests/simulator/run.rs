@@ -19,6 +19,8 @@ pub(crate) struct Record {
     pub(crate) has_failed: bool,
     /// Its round timed out.
     pub(crate) has_timed_out: bool,
+    /// The target of a dispatch was entered: between two rounds another may begin.
+    pub(crate) is_dispatched: bool,
     /// `on_error` ran.
     pub(crate) has_erred: bool,
     /// `on_complete` ran.
@@ -81,6 +83,7 @@ impl Run {
             plan,
             has_failed: false,
             has_timed_out: false,
+            is_dispatched: false,
             has_erred: false,
             is_completed: false,
             is_answered: false,

@@ -39,7 +39,10 @@ impl Checker for Budget {
                 let looks = Self::of(&mut self.looks, exchange.core);
                 *looks += 1;
                 if *looks > LOOKS_MAX {
-                    return Err(format!("core {} looks at {looks} exchanges a turn", exchange.core));
+                    return Err(format!(
+                        "core {} looks at {looks} exchanges a turn",
+                        exchange.core
+                    ));
                 }
             }
             Observation::Message { core } => {

@@ -28,7 +28,10 @@ impl Checker for Counters {
         let report = &end.report;
         let gone = report.connections_closed + report.connections_cut;
         if report.connections_accepted != gone {
-            return Err(format!("{} connections accepted, {gone} gone", report.connections_accepted));
+            return Err(format!(
+                "{} connections accepted, {gone} gone",
+                report.connections_accepted
+            ));
         }
         if report.connections_accepted > end.connects {
             return Err(format!(

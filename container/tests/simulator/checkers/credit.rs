@@ -13,9 +13,9 @@ impl Checker for Credit {
 
     fn see(&mut self, seen: &Seen) -> Verdict {
         match seen {
-            Seen::Written { number, under_way, bound } if under_way > bound => Err(format!(
-                "{under_way} bytes of request {number} are under way, {bound} may be"
-            )),
+            Seen::Written { number, under_way, bound } if under_way > bound => {
+                Err(format!("{under_way} bytes of request {number} are under way, {bound} may be"))
+            }
             _ => Ok(()),
         }
     }

@@ -137,10 +137,7 @@ impl Default for Checkers {
                 Box::<emptiness::Emptiness>::default(),
                 Box::<counters::Counters>::default(),
             ],
-            observers: vec![
-                Box::<timeouts::Timeouts>::default(),
-                Box::<budget::Budget>::default(),
-            ],
+            observers: vec![Box::<timeouts::Timeouts>::default(), Box::<budget::Budget>::default()],
             states: states::States::default(),
         }
     }
