@@ -55,6 +55,7 @@ struct Connection {
     excuse: Option<&'static str>,
     last_answered: Option<u64>,
     is_half_closed: bool,
+    is_sending_over: bool,
 }
 
 /// What becomes of a connection.
@@ -75,6 +76,7 @@ impl Connection {
             excuse: None,
             last_answered: None,
             is_half_closed: false,
+            is_sending_over: false,
         }
     }
 
@@ -130,10 +132,7 @@ impl Connection {
             if is_slow {
                 world::sleep(Duration::from_micros(draw(1, 30_000)));
             }
-            let has_sent = match self.send_some(silent_at.or(resets_at)) {
-                Ok(has_sent) => has_sent,
-                Err(error) => return self.broken(&error),
-            };
+            let has_sent = self.send_some(silent_at.or(resets_at));
             match self.receive_some(is_slow) {
                 Ok(Next::Over) => return Next::Over,
                 Ok(Next::GoOn) if self.asked.is_empty() && self.is_all_sent() => {
@@ -157,18 +156,24 @@ impl Connection {
     }
 
     /// Sends what fits; whether that was something.
-    fn send_some(&mut self, stop_at: Option<usize>) -> io::Result<bool> {
-        let Some(socket) = &self.socket else { return Ok(false) };
+    fn send_some(&mut self, stop_at: Option<usize>) -> bool {
+        let Some(socket) = self.socket.as_ref().filter(|_| !self.is_sending_over) else {
+            return false;
+        };
         let end = match stop_at {
             Some(at) if self.sent < at => at,
             _ => self.outgoing.len(),
         };
         let rest = &self.outgoing[self.sent..end];
         if rest.is_empty() {
-            return Ok(false);
+            return false;
         }
         let most = if hits(Fault::ClientPieces) { draw_len(1, rest.len()) } else { rest.len() };
-        let count = socket.try_send(&rest[..most])?;
+        let Ok(count) = socket.try_send(&rest[..most]) else {
+            // What arrived before the reset can be read all the same.
+            self.is_sending_over = true;
+            return false;
+        };
         self.sent += count;
         if self.is_all_sent() {
             if hits(Fault::ClientHalfCloses) {
@@ -176,7 +181,7 @@ impl Connection {
                 socket.shut_down_write();
             }
         }
-        Ok(count > 0)
+        count > 0
     }
 
     /// Takes what is there; `WouldBlock` if nothing is.
@@ -260,7 +265,8 @@ impl Connection {
         // And the reset that answers what is still sent then may destroy answers before it.
         let has_failed = |number| {
             let record = run().record(number);
-            let is_failing = record.plan.end.may_fail() && record.round > 0;
+            let end = record.plan.end;
+            let is_failing = (end.may_fail() || end.fails_after_start()) && record.round > 0;
             record.has_failed || record.has_timed_out || is_failing
         };
         let mut concerned = self.last_answered.iter().chain(&self.asked);

@@ -1,5 +1,5 @@
 //! A round is ended by one call and no more, however many race for it. An error in between takes
-//! the decision back: then `on_error` may decide anew.
+//! the decision back, as one by `send_error` may: then it is decided anew.
 
 use super::{Checker, Seen, Verdict, entry};
 use crate::run::run;
@@ -19,7 +19,9 @@ impl Checker for Endings {
         if let Seen::EndDecided { number, round } = seen {
             let ended = entry(&mut self.ended, *number);
             let bit = 1 << round;
-            if *ended & bit != 0 && !run().record(*number).has_erred {
+            let record = run().record(*number);
+            let may_be_undecided = record.has_erred || record.plan.is_impolite;
+            if *ended & bit != 0 && !may_be_undecided {
                 return Err(format!("two calls ended round {round} of request {number}"));
             }
             *ended |= bit;
