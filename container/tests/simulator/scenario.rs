@@ -112,7 +112,7 @@ impl Scenario {
             world::sleep(Duration::from_micros(world::draw(0, 200_000)));
         } else {
             while running.get() > 0 {
-                world::sleep(Duration::from_millis(1));
+                world::park(None);
             }
         }
         let run = run::run();
@@ -151,12 +151,16 @@ impl Scenario {
 
     fn start_clients(&self) -> Rc<Cell<u64>> {
         let running = Rc::new(Cell::new(self.clients));
+        let main = world::running().expect("the first actor");
         for _ in 0..self.clients {
             let load = Load { requests: self.requests.div_ceil(self.clients), mix: self.mix };
             let running = Rc::clone(&running);
             world::spawn("client", move || {
                 run_client(load);
                 running.set(running.get() - 1);
+                if running.get() == 0 {
+                    world::unpark(main);
+                }
             });
         }
         running

@@ -49,6 +49,8 @@ pub struct SimBackend {
     connections_max: usize,
     commands: Commands,
     deferred: VecDeque<Event>,
+    /// Kept for its memory.
+    batch: Vec<ConnKey>,
     /// Connections that wait for a buffer.
     starved: Vec<ConnKey>,
     accept_paused_until: Timestamp,
@@ -138,6 +140,7 @@ impl SimBackend {
             connections_max,
             commands: Commands::default(),
             deferred: VecDeque::new(),
+            batch: Vec::new(),
             starved: Vec::new(),
             accept_paused_until: Timestamp::ZERO,
             is_accept_paused: false,
@@ -217,7 +220,8 @@ impl SimBackend {
                 self.deliver(event, handler);
             }
         }
-        let mut batch: Vec<ConnKey> = self.port.dirty.borrow_mut().drain(..).collect();
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.extend(self.port.dirty.borrow_mut().drain(..));
         for index in (1..batch.len()).rev() {
             batch.swap(index, world::draw_len(0, index));
         }
@@ -225,16 +229,21 @@ impl SimBackend {
         for conn in batch.drain(BATCH_MAX.min(batch.len())..) {
             self.port.dirty.borrow_mut().push_back(conn);
         }
-        for conn in batch {
-            if self.is_stopped {
-                return;
-            }
+        for conn in &batch {
+            let connections = self.sockets.connections.borrow();
+            let Some(connection) = connections.get(slab_key(*conn)) else { continue };
+            connection.link.is_queued.set(false);
             if hits(Fault::LateCompletion) {
-                self.port.dirty.borrow_mut().push_back(conn);
+                connection.link.queue();
                 continue;
             }
-            self.complete(conn, handler);
+            drop(connections);
+            if !self.is_stopped {
+                self.complete(*conn, handler);
+            }
         }
+        batch.clear();
+        self.batch = batch;
         self.sockets.has_unreaped.set(!self.port.dirty.borrow().is_empty());
     }
 
@@ -254,10 +263,10 @@ impl SimBackend {
             }
         }
         let connections = self.sockets.connections.borrow();
-        let is_left = connections.get(slab_key(conn)).is_some_and(SimConnection::is_completable);
-        drop(connections);
-        if is_left {
-            self.port.dirty.borrow_mut().push_back(conn);
+        if let Some(connection) = connections.get(slab_key(conn))
+            && connection.is_completable()
+        {
+            connection.link.queue();
         }
     }
 
@@ -271,14 +280,13 @@ impl SimBackend {
     /// Submits what a connection needs now; its completions are looked for in the next turn.
     fn step(&mut self, conn: ConnKey) {
         let shots = self.shots;
-        let is_completable = self.with_open(conn, |connection| {
+        self.with_open(conn, |connection| {
             connection.step_receive(shots);
             connection.step_watch();
-            connection.is_completable()
+            if connection.is_completable() {
+                connection.link.queue();
+            }
         });
-        if is_completable == Some(true) {
-            self.port.dirty.borrow_mut().push_back(conn);
-        }
     }
 
     fn complete_receive<H: CoreHandler>(&mut self, conn: ConnKey, handler: &mut H) {
@@ -372,7 +380,9 @@ impl SimBackend {
         if !is_due {
             return;
         }
-        drop(connections.remove(key));
+        if let Some(connection) = connections.remove(key) {
+            connection.link.conn.set(None);
+        }
         drop(connections);
         self.deliver(Event::Closed(conn), handler);
     }
@@ -447,8 +457,10 @@ impl SimBackend {
             }
             Command::Close(conn) => {
                 let now = self.now;
-                self.with_open(conn, |connection| connection.close(now));
-                self.port.dirty.borrow_mut().push_back(conn);
+                self.with_open(conn, |connection| {
+                    connection.close(now);
+                    connection.link.queue();
+                });
             }
             Command::Connect(request) => {
                 let errno = Errno(libc::EOPNOTSUPP);

@@ -122,7 +122,8 @@ impl SimConnection {
         }
         let most = up.bytes.len().min(BUFFER_BYTES);
         let count = if hits(Fault::ShortReceive) { world::draw_len(1, most) } else { most };
-        let bytes: Vec<u8> = up.bytes.drain(..count).collect();
+        let mut bytes = Vec::with_capacity(count);
+        up.take(count, &mut bytes);
         let is_nonempty = !up.bytes.is_empty() || up.is_ended;
         drop(up);
         world::record("server receives", count as u64, u64::from(self.link.peer.port()));
@@ -272,7 +273,6 @@ impl Drop for SimLease {
 /// The server's end is gone. With unread input the client is reset.
 pub(crate) fn close_link(link: &Link) {
     link.is_server_gone.set(true);
-    link.conn.set(None);
     let is_unread = !link.up.borrow().bytes.is_empty();
     let mut down = link.down.borrow_mut();
     down.is_ended = true;

@@ -134,6 +134,7 @@ impl FaultPlan {
     }
 
     /// Whether the kind hits this time.
+    #[inline]
     pub(crate) fn hits(&self, fault: Fault, rng: &mut Rng) -> bool {
         let weight = self.weight(fault);
         weight > 0 && rng.u16(..PARTS) < weight

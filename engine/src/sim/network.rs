@@ -48,10 +48,6 @@ impl Port {
         }
     }
 
-    pub(crate) fn touch(&self, conn: ConnKey) {
-        self.dirty.borrow_mut().push_back(conn);
-        self.ring();
-    }
 }
 
 impl Network {
@@ -99,6 +95,16 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
+    /// Takes the first `count` bytes out.
+    pub(crate) fn take(&mut self, count: usize, into: &mut Vec<u8>) {
+        let (front, back) = self.bytes.as_slices();
+        let from_front = front.len().min(count);
+        into.extend_from_slice(&front[..from_front]);
+        into.extend_from_slice(&back[..count - from_front]);
+        self.bytes.drain(..count);
+        self.taken_bytes += count as u64;
+    }
+
     pub(crate) fn room(&self) -> usize {
         self.window_bytes.saturating_sub(self.bytes.len())
     }
@@ -119,15 +125,24 @@ pub(crate) struct Link {
     /// The server closed its end: what the client sends finds nobody.
     pub(crate) is_server_gone: Cell<bool>,
     pub(crate) is_client_gone: Cell<bool>,
+    /// Whether the port has it among its dirty ones.
+    pub(crate) is_queued: Cell<bool>,
     client: Cell<Option<ActorId>>,
 }
 
 impl Link {
     /// Something happened at the client's end.
     fn touch_server(&self) {
-        match self.conn.get() {
-            Some(conn) => self.port.touch(conn),
-            None => self.port.ring(),
+        self.queue();
+        self.port.ring();
+    }
+
+    /// Has the backend look at the connection in its next turn.
+    pub(crate) fn queue(&self) {
+        if let Some(conn) = self.conn.get()
+            && !self.is_queued.replace(true)
+        {
+            self.port.dirty.borrow_mut().push_back(conn);
         }
     }
 
@@ -198,6 +213,7 @@ impl ClientSocket {
             is_reset_by_server: Cell::new(false),
             is_server_gone: Cell::new(false),
             is_client_gone: Cell::new(false),
+            is_queued: Cell::new(false),
             client: Cell::new(None),
         });
         link.port.backlog.borrow_mut().push_back(Rc::clone(&link));
@@ -248,12 +264,7 @@ impl ClientSocket {
         let mut down = link.down.borrow_mut();
         let count = down.bytes.len().min(limit);
         if count > 0 {
-            let (front, back) = down.bytes.as_slices();
-            let from_front = front.len().min(count);
-            into.extend_from_slice(&front[..from_front]);
-            into.extend_from_slice(&back[..count - from_front]);
-            down.bytes.drain(..count);
-            down.taken_bytes += count as u64;
+            down.take(count, into);
             drop(down);
             world::record("client receives", count as u64, u64::from(link.peer.port()));
             link.touch_server();

@@ -230,19 +230,25 @@ pub(crate) fn interleave(point: Point) {
     if !is_inside() || std::thread::panicking() {
         return;
     }
-    let world = world();
-    if world.rng.borrow_mut().u8(..) < world.interleave_chance {
-        world.point_hits.borrow_mut()[point as usize] += 1;
-        super::scheduler::give_way(&world);
+    let is_hit = with_world(|world| {
+        let is_hit = world.rng.borrow_mut().u8(..) < world.interleave_chance;
+        world.point_hits.borrow_mut()[point as usize] += u64::from(is_hit);
+        is_hit
+    });
+    if is_hit == Some(true) {
+        super::scheduler::give_way(&world());
     }
 }
 
 /// Whether a kind of fault hits now.
 pub fn hits(fault: Fault) -> bool {
-    let Some(world) = try_world() else { return false };
-    let is_hit = world.faults.borrow().hits(fault, &mut world.rng.borrow_mut());
+    let is_hit = with_world(|world| {
+        let is_hit = world.faults.borrow().hits(fault, &mut world.rng.borrow_mut());
+        world.fault_hits.borrow_mut()[fault as usize] += u64::from(is_hit);
+        is_hit
+    });
+    let is_hit = is_hit == Some(true);
     if is_hit {
-        world.fault_hits.borrow_mut()[fault as usize] += 1;
         record("fault", fault as u64, 0);
     }
     is_hit
@@ -266,25 +272,24 @@ pub fn set_faults(faults: FaultPlan) {
 
 /// A number from `low` up to `high`, both included.
 pub fn draw(low: u64, high: u64) -> u64 {
-    world().rng.borrow_mut().u64(low..=high)
+    with_world(|world| world.rng.borrow_mut().u64(low..=high)).expect(OUTSIDE)
 }
 
 /// A length from `low` up to `high`, both included.
 pub fn draw_len(low: usize, high: usize) -> usize {
-    world().rng.borrow_mut().usize(low..=high)
+    with_world(|world| world.rng.borrow_mut().usize(low..=high)).expect(OUTSIDE)
 }
 
 /// Whether something with this chance in 256 happens.
 pub fn chance(of_256: u8) -> bool {
-    world().rng.borrow_mut().u8(..) < of_256
+    with_world(|world| world.rng.borrow_mut().u8(..) < of_256).expect(OUTSIDE)
 }
 
 /// Notes what happens.
 pub fn record(what: &'static str, a: u64, b: u64) {
-    let Some(world) = try_world() else { return };
     let actor = super::scheduler::running_name();
     let nanos = NOW.get().unwrap_or_default().as_nanos();
-    world.trace.borrow_mut().record(nanos, actor, what, (a, b));
+    with_world(|world| world.trace.borrow_mut().record(nanos, actor, what, (a, b)));
 }
 
 /// Says that something is wrong; the run ends when the caller gives way. The first counts.
@@ -309,21 +314,29 @@ pub fn clear_observer() {
 }
 
 pub(crate) fn observe(observation: &Observation) {
-    let Some(world) = try_world() else { return };
     if let Observation::Transition { exchange, from, to, event } = *observation {
         // In decimal: the state before, the event, the state after (99 for refused).
         let to = to.map_or(99, |to| to & 15);
         record("state", exchange.key, (from & 15) * 10_000 + u64::from(event) * 100 + to);
     }
-    if let Some(observer) = &mut *world.observer.borrow_mut() {
-        observer(observation);
-    }
+    with_world(|world| {
+        if let Some(observer) = &mut *world.observer.borrow_mut() {
+            observer(observation);
+        }
+    });
 }
 
 pub(crate) fn world() -> Rc<World> {
-    try_world().expect("only inside a simulation")
+    try_world().expect(OUTSIDE)
 }
 
 fn try_world() -> Option<Rc<World>> {
     WORLD.with_borrow(Option::clone)
 }
+
+/// Runs `f` on the run of this thread, without a count of references: for what is done often.
+fn with_world<R>(f: impl FnOnce(&World) -> R) -> Option<R> {
+    WORLD.with_borrow(|world| world.as_deref().map(f))
+}
+
+const OUTSIDE: &str = "only inside a simulation";
