@@ -117,6 +117,15 @@ const CHECKS: &[Check] = &[
         ],
     },
     Check {
+        rule: "the simulator has its agreed hooks and no more",
+        find: sim_hooks,
+        broken: &[
+            ("protocol/src/a.rs", "#[cfg(feature = \"sim\")]\nfn a() {}\n"),
+            ("engine/src/sync.rs", "//! No hook.\n"),
+            ("container/Cargo.toml", "[dependencies]\nringcat-engine = { features = [\"sim\"] }\n"),
+        ],
+    },
+    Check {
         rule: "an ignored test says why",
         find: |files| each(files, ignored_tests),
         broken: &[("engine/tests/a.rs", "#[test]\n#[ignore]\nfn a() {}\n")],
@@ -212,11 +221,32 @@ const UNSAFE_FILES: &[&str] = &[
     "engine/src/native/send.rs",
     "engine/src/native/socket_calls.rs",
     "engine/src/signals.rs",
+    "engine/src/sim/scheduler.rs",
     "engine/tests/native_allocations.rs",
     "engine/tests/native_backend/denied.rs",
     "engine/tests/native_backend/whole_core.rs",
     "engine/tests/native_file_limit.rs",
     "engine/tests/signals.rs",
+];
+
+/// The places outside the simulated backend that know of the simulator, with the number of lines
+/// that do. Everything else runs in it as it is: a new hook is an agreement first.
+const SIM_HOOKS: &[(&str, usize)] = &[
+    // The module itself.
+    ("engine/src/lib.rs", 1),
+    // A lease of a simulated buffer.
+    ("engine/src/buffer.rs", 3),
+    // Defects on purpose; what checkers are told; the windows between threads.
+    ("engine/src/canary.rs", 2),
+    ("engine/src/interleave.rs", 2),
+    ("engine/src/observe.rs", 2),
+    // An actor is left in the middle of a scope.
+    ("engine/src/current.rs", 1),
+    // The bytes of a send, for a kernel that is none.
+    ("engine/src/native/send.rs", 3),
+    // Locks, threads and the clock.
+    ("engine/src/sync.rs", 2),
+    ("engine/src/timestamp.rs", 2),
 ];
 
 /// Beginnings of paths that exist on one machine only, cut in two so as not to find themselves.
@@ -383,6 +413,34 @@ fn unsafe_place(file: &TextFile) -> Vec<String> {
             found.map(|(number, line)| format!("{}:{number}: {}", file.path, line.trim())).collect()
         }
     }
+}
+
+/// A file with hooks that are not agreed, or without those that are. In a manifest the feature may
+/// stand where tests get it, so that no program has it.
+fn sim_hooks(files: &[TextFile]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.path != SELF) {
+        let is_manifest = file.path.ends_with("Cargo.toml");
+        if is_manifest {
+            let sections = file.text.split("\n[");
+            let is_wrong = |section: &&str| {
+                let is_for_tests = section.trim_start_matches('[').starts_with("dev-dependencies");
+                section.contains("features = [\"sim\"]") && !is_for_tests
+            };
+            let wrong = sections.filter(is_wrong).count();
+            findings.extend((wrong > 0).then(|| format!("{}: a program gets sim", file.path)));
+        }
+        if !file.is_rust() || file.path.starts_with("engine/src/sim/") {
+            continue;
+        }
+        let count =
+            file.code_lines().filter(|(_, line)| line.contains("feature = \"sim\"")).count();
+        let agreed = SIM_HOOKS.iter().find(|(path, _)| *path == file.path).map_or(0, |(_, n)| *n);
+        if count != agreed {
+            findings.push(format!("{}: {count} hooks, {agreed} are agreed", file.path));
+        }
+    }
+    findings
 }
 
 fn ignored_tests(file: &TextFile) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! The atomics, locks and threads of everything that two threads touch: the real ones, or loom's
-//! under `--cfg loom`; locks and threads may be those of the simulator too. The layers above take theirs from here too, so one switch covers a model
-//! that spans crates.
+//! under `--cfg loom`; locks and threads may be those of the simulator too. The layers above take
+//! theirs from here, so one switch covers a model that spans crates.
 
 #[cfg(loom)]
 pub use loom::{

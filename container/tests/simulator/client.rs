@@ -175,11 +175,9 @@ impl Connection {
             return false;
         };
         self.sent += count;
-        if self.is_all_sent() {
-            if hits(Fault::ClientHalfCloses) {
-                self.is_half_closed = true;
-                socket.shut_down_write();
-            }
+        if self.is_all_sent() && hits(Fault::ClientHalfCloses) {
+            self.is_half_closed = true;
+            socket.shut_down_write();
         }
         count > 0
     }
@@ -343,8 +341,7 @@ fn is_right_content(
     }
     let is_whole = answer.content_bytes == plan.answer_bytes;
     // Whoever completed first may have done so before the writer, or without one.
-    let may_be_short = plan.may_be_cut() && record.round > 0
-        || plan.end.may_be_short() && record.round > 0
+    let may_be_short = (plan.may_be_cut() || plan.end.may_be_short()) && record.round > 0
         || record.has_failed
         || record.has_timed_out;
     if !is_whole && !may_be_short {

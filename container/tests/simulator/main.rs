@@ -19,15 +19,13 @@ mod plan;
 mod run;
 mod scenario;
 
-use std::{
-    process::ExitCode,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
 use ringcat_engine::{
     canary::Canary,
     sim::{fault::Fault, world},
+    timestamp::Clock,
 };
 
 use crate::{
@@ -154,13 +152,15 @@ fn replay(options: &Options, seed: u64) -> bool {
 
 /// Seeds in order until the time is over or one fails.
 fn run_for(options: &Options, limit: Duration, runs: u64, must_cover: bool) -> bool {
-    let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let first = options.from.unwrap_or(day.as_nanos() as u64 >> 10);
-    let begun = Instant::now();
+    // Outside of a run this is the system's.
+    let clock = Clock::system();
+    let first = options.from.unwrap_or(clock.unix_time().as_nanos() as u64 >> 10);
+    let begun = clock.now();
+    let elapsed = || clock.now().saturating_since(begun);
     let mut coverage = Coverage::default();
     let mut requests = 0;
     let mut done = 0;
-    while done < runs && begun.elapsed() < limit {
+    while done < runs && elapsed() < limit {
         let scenario = options.cut(Scenario::draw(first.wrapping_add(done)));
         let played = scenario.play(None, false);
         coverage.add(&played);
@@ -170,7 +170,7 @@ fn run_for(options: &Options, limit: Duration, runs: u64, must_cover: bool) -> b
             return false;
         }
     }
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = elapsed().as_secs_f64();
     println!(
         "{done} runs from seed {first}: {requests} exchanges in {seconds:.1} s, {:.0} a second",
         requests as f64 / seconds
@@ -195,19 +195,21 @@ fn run_canaries(options: &Options, name: &str) -> bool {
     }
     let mut is_good = true;
     for canary in chosen {
-        let begun = Instant::now();
+        let clock = Clock::system();
+        let begun = clock.now();
+        let elapsed = || clock.now().saturating_since(begun);
         let mut seed = options.from.unwrap_or(1);
         let found = loop {
             let played = options.cut(Scenario::draw(seed)).play(Some(canary), options.trace);
             if let Some(failure) = played.outcome.failure {
                 break Some(failure);
             }
-            if begun.elapsed() > CANARY_MAX {
+            if elapsed() > CANARY_MAX {
                 break None;
             }
             seed += 1;
         };
-        let took = begun.elapsed().as_secs_f64();
+        let took = elapsed().as_secs_f64();
         match found {
             Some(failure) => {
                 let line = failure.lines().next().unwrap_or("");

@@ -156,8 +156,8 @@ impl<M: Send + 'static> SimEngine<M> {
 fn run_core<H: ConnectionHandler>(
     seat: &CoreSeat<H::Message>,
     options: SimEngineOptions,
-    factory: &dyn Fn(&CoreSeat<H::Message>, Rc<dyn Io>) -> H,
-    on_end: &dyn Fn(CoreId, &H),
+    factory: impl Fn(&CoreSeat<H::Message>, Rc<dyn Io>) -> H,
+    on_end: impl Fn(CoreId, &H),
 ) -> CoreEnd {
     let backend = SimBackend::open(seat.id, options.connections_max);
     let io = backend.io();

@@ -47,7 +47,6 @@ impl Port {
             world::unpark(actor);
         }
     }
-
 }
 
 impl Network {

@@ -11,8 +11,8 @@ use crate::{
     run::{now, run},
 };
 
-/// Longer than a wake takes that is late as often as may be, and shorter than the time after which a
-/// parked request is looked at anyway.
+/// Longer than a wake takes that is late as often as may be, and shorter than the time after which
+/// a parked request is looked at anyway.
 const SOON: Duration = Duration::from_millis(150);
 
 #[derive(Default)]
@@ -29,6 +29,8 @@ impl Checker for Promptness {
         match seen {
             // A worker that is inside may write as long as its client reads slowly.
             Seen::EndDecided { number, .. } if run().plan(*number).kind == Kind::Blocking => {}
+            // It was seen before the caller could say so.
+            Seen::EndDecided { number, .. } if run().record(*number).is_dispatched => {}
             Seen::EndDecided { number, .. } => {
                 entry(&mut self.decided, *number).get_or_insert((now(), lost_time()));
             }
