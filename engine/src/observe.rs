@@ -25,6 +25,11 @@ pub enum Observation {
         /// The core.
         core: CoreId,
     },
+    /// A request's head is complete.
+    Head {
+        /// The exchange.
+        exchange: ExchangeName,
+    },
     /// An event met the state of an exchange.
     Transition {
         /// The exchange.

@@ -9,6 +9,8 @@ use crate::{adapter::Returned, async_cell::Doorbell, exchange_key::ExchangeKey};
 pub enum Message<N> {
     /// Look at the exchange's cell: somebody changed its state or added operations.
     Look(ExchangeKey),
+    /// The core to itself: the exchange's connection had its share of a turn, and goes on now.
+    GoOn(ExchangeKey),
     /// A worker thread gives an exchange back.
     Resume(ExchangeKey, Returned<N>),
 }

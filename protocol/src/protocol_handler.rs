@@ -284,6 +284,12 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
         }
         match message {
             Message::Look(key) => self.process_exchange(cx, key, SocketEvent::OpenRead),
+            Message::GoOn(key) => {
+                if let Some(processor) = self.table.processor_mut(key) {
+                    processor.may_go_on();
+                }
+                self.process_exchange(cx, key, SocketEvent::OpenRead);
+            }
             Message::Resume(key, returned) => self.resume(cx, key, returned),
         }
     }

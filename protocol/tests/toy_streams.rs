@@ -161,6 +161,7 @@ impl ConnectionHandler for ToyHandler {
     fn on_message(&mut self, cx: &mut Cx, message: Message<()>) {
         match message {
             Message::Look(key) => self.look(cx, key),
+            Message::GoOn(_) => panic!("streams have no share of a turn"),
             Message::Resume(..) => panic!("nothing is delegated"),
         }
     }

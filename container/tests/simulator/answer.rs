@@ -9,6 +9,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// The request that it says it answers.
     pub(crate) named: Option<u64>,
+    /// Whose field it has that not every answer has.
+    pub(crate) extra: Option<u64>,
     pub(crate) content_bytes: usize,
     pub(crate) closes: bool,
 }
@@ -49,6 +51,7 @@ pub(crate) struct AnswerReader {
     framing: Framing,
     status: u16,
     named: Option<u64>,
+    extra: Option<u64>,
     closes: bool,
     content_bytes: usize,
     is_tagged: bool,
@@ -63,6 +66,7 @@ impl Default for AnswerReader {
             framing: Framing::None,
             status: 0,
             named: None,
+            extra: None,
             closes: false,
             content_bytes: 0,
             is_tagged: false,
@@ -128,6 +132,7 @@ impl AnswerReader {
         Progress::Whole(Answer {
             status: self.status,
             named: self.named,
+            extra: self.extra,
             content_bytes: std::mem::take(&mut self.content_bytes),
             closes: self.closes,
         })
@@ -145,6 +150,7 @@ impl AnswerReader {
         let status = status.and_then(|status| status.parse().ok());
         self.status = status.ok_or_else(|| format!("no status line: {status_line:?}"))?;
         self.named = None;
+        self.extra = None;
         self.closes = false;
         self.framing = Framing::UntilClose;
         for line in lines {
@@ -152,6 +158,8 @@ impl AnswerReader {
                 line.split_once(": ").ok_or_else(|| format!("no field: {line:?}"))?;
             if name.eq_ignore_ascii_case("x-id") {
                 self.named = value.parse().ok();
+            } else if name.eq_ignore_ascii_case("x-extra") {
+                self.extra = value.parse().ok();
             } else if name.eq_ignore_ascii_case("content-length") {
                 let length = value.parse().map_err(|_| format!("no length: {value:?}"))?;
                 self.framing = Framing::Length(length);

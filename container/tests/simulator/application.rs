@@ -18,7 +18,7 @@ use crate::{
     checkers::Seen,
     foreign::{self, decide},
     plan::{End, Kind, Plan, tagged},
-    run::{now, run},
+    run::{Moment, now, run},
 };
 
 /// The application under test.
@@ -50,7 +50,10 @@ impl Callback {
 impl Drop for Callback {
     fn drop(&mut self) {
         world::record("callback ends", self.0, 0);
-        run().change(self.0, |record| record.callbacks_running -= 1);
+        run().change(self.0, |record| {
+            record.callbacks_running -= 1;
+            record.quiet_since = Some(Moment::now());
+        });
         run().see(&Seen::CallbackEnded { number: self.0 });
     }
 }
@@ -142,13 +145,24 @@ fn check_upload(number: u64, len: usize) {
     }
 }
 
-fn name_answer(res: &mut Response, number: u64) -> Result<()> {
+fn name_answer(res: &mut Response, number: u64, plan: &Plan) -> Result<()> {
+    if plan.has_extra {
+        res.set_header("X-Extra", number.to_string())?;
+    }
     res.set_header("X-Id", number.to_string())
+}
+
+/// Storage is used again: nothing of an earlier request may be left in this one.
+fn check_fresh(req: &mut Request, number: u64) {
+    if req.attribute("mine").is_some() {
+        world::fail(format!("request {number} has an attribute of another one"));
+    }
+    req.set_attribute("mine", number);
 }
 
 /// Writes the whole answer.
 fn answer(res: &mut Response, number: u64, plan: &Plan) -> Result<()> {
-    name_answer(res, number)?;
+    name_answer(res, number, plan)?;
     if plan.announces_length {
         res.set_content_length(plan.answer_bytes as u64);
     }
@@ -168,7 +182,7 @@ fn answer(res: &mut Response, number: u64, plan: &Plan) -> Result<()> {
 
 /// Ends a request that waits for a callback of another one.
 fn help_peer() {
-    if !chance(128) {
+    if run().is_flood() || !chance(128) {
         return;
     }
     let Some((number, context)) = run().take_peer() else { return };
@@ -188,6 +202,7 @@ impl Servlet for Plain {
         let number = number_of(req)?;
         let _callback = Callback::enter(number);
         let plan = run().plan(number);
+        check_fresh(req, number);
         help_peer();
         take_upload(req, number)?;
         maybe_fail(number)?;
@@ -233,13 +248,38 @@ fn answer_dispatch(req: &mut Request, res: &mut Response) -> Result<()> {
         world::fail(format!("request {number} came to the target without a dispatch"));
     }
     let plan = run().plan(number);
-    run().change(number, |record| record.is_dispatched = true);
+    let record = run().change(number, |record| {
+        record.is_dispatched = true;
+        *record
+    });
+    check_attributes(req, number, &plan, record.has_left_note);
     repeat_the_end(number);
     if plan.end == End::TargetFails {
         return Err(Error::servlet("a target that fails"));
     }
     maybe_fail(number)?;
     answer(res, number, &plan)
+}
+
+/// What the target of a dispatch is told: what the client asked for, what the dispatcher left.
+fn check_attributes(req: &Request, number: u64, plan: &Plan, has_left_note: bool) {
+    let text = |name: &str| {
+        let value = req.attribute(name)?;
+        value.downcast_ref::<String>().cloned()
+    };
+    let original = text("jakarta.servlet.async.request_uri");
+    let expected = format!("{}/{number}", plan.kind.path());
+    if original.as_ref() != Some(&expected) {
+        world::fail(format!("request {number} was asked for as {expected}, not {original:?}"));
+    }
+    let note = req.attribute("note").and_then(|note| note.downcast_ref::<u64>().copied());
+    if has_left_note && note != Some(number) {
+        world::fail(format!("request {number} lost the attribute of its dispatcher: {note:?}"));
+    }
+    let mine = req.attribute("mine").and_then(|mine| mine.downcast_ref::<u64>().copied());
+    if mine.is_some_and(|mine| mine != number) {
+        world::fail(format!("request {number} has the attribute of {mine:?}"));
+    }
 }
 
 /// Where a request is dispatched to.
@@ -267,6 +307,7 @@ impl Servlet for Asynchronous {
             world::fail(format!("request {number} came back to its servlet, not to the target"));
         }
         if rounds == 0 {
+            check_fresh(req, number);
             take_upload(req, number)?;
             maybe_fail(number)?;
         }
@@ -278,11 +319,12 @@ impl Servlet for Asynchronous {
             record.round += 1;
             record.round
         });
-        let begun = now();
-        let context = req.start_async()?;
         let timeout = foreign::timeout_of(&plan);
+        let listener = Listener::new(number, round, timeout);
+        let since = listener.since;
+        let context = req.start_async()?;
         context.set_timeout(timeout)?;
-        context.add_listener(Listener { number, round, begun, timeout })?;
+        context.add_listener(listener)?;
         if plan.is_impolite {
             run().keep_context(number, context.clone());
         }
@@ -292,6 +334,9 @@ impl Servlet for Asynchronous {
         run_round(req, res, &context, (number, round))?;
         pause();
         be_impolite(req, (number, round));
+        if self.mode == ServiceMode::Collected {
+            run().change(number, |record| record.parked_after = Some(since.elapsed()));
+        }
         maybe_fail(number)
     }
 
@@ -333,8 +378,12 @@ fn run_round(
             foreign::spawn_writer(name, context.clone(), plan.delay);
         }
         End::EagerForeign => {
-            foreign::spawn_writer(name, context.clone(), Duration::ZERO);
+            let writer = foreign::spawn_writer(name, context.clone(), Duration::ZERO);
             world::give_way("lets a foreign thread go first");
+            // Who joins its own writer must not wait for ever: writers do not wait for it.
+            while plan.pieces == 3 && !writer.get() {
+                world::sleep(Duration::from_micros(20));
+            }
         }
         End::ForeignDispatch | End::TimeoutDispatchRace => {
             foreign::spawn_dispatcher(name, context.clone(), plan.delay);
@@ -374,15 +423,23 @@ struct Listener {
     number: u64,
     round: u32,
     begun: Timestamp,
+    since: Moment,
     timeout: Duration,
+}
+
+impl Listener {
+    /// For a round that begins now.
+    fn new(number: u64, round: u32, timeout: Duration) -> Self {
+        Self { number, round, begun: now(), since: Moment::now(), timeout }
+    }
 }
 
 impl AsyncListener for Listener {
     fn on_timeout(&mut self, event: &mut AsyncEvent<'_>) -> Result<()> {
-        let Self { number, round, begun, timeout } = *self;
+        let Self { number, round, begun, since, timeout } = *self;
         let _callback = Callback::enter(number);
         let after = now().saturating_since(begun);
-        run().see(&Seen::TimedOut { number, after, timeout });
+        run().see(&Seen::TimedOut { number, after, own: since.elapsed(), timeout });
         let plan = run().plan(number);
         run().change(number, |record| record.has_timed_out = true);
         pause();
@@ -437,10 +494,14 @@ impl AsyncListener for Listener {
         maybe_fail(number)
     }
 
-    fn on_complete(&mut self, _event: &mut AsyncEvent<'_>) -> Result<()> {
-        let _callback = Callback::enter(self.number);
-        run().see(&Seen::Completed { number: self.number });
-        run().change(self.number, |record| record.is_completed = true);
+    fn on_complete(&mut self, event: &mut AsyncEvent<'_>) -> Result<()> {
+        let number = self.number;
+        let _callback = Callback::enter(number);
+        run().see(&Seen::Completed { number, is_peer_closed: event.context().peer_closed() });
+        run().change(number, |record| {
+            record.is_completed = true;
+            record.completed_at = Some(Moment::now());
+        });
         repeat_the_end(self.number);
         run().forget_context(self.number);
         pause();
@@ -458,11 +519,11 @@ impl Servlet for Reader {
         let plan = run().plan(number);
         maybe_fail(number)?;
         run().change(number, |record| record.round = 1);
-        let begun = now();
-        let context = req.start_async()?;
         let timeout = foreign::timeout_of(&plan).max(Duration::from_secs(5));
+        let listener = Listener::new(number, 1, timeout);
+        let context = req.start_async()?;
         context.set_timeout(timeout)?;
-        context.add_listener(Listener { number, round: 1, begun, timeout })?;
+        context.add_listener(listener)?;
         if plan.has_rivals {
             foreign::spawn_rival((number, 1), context.clone(), plan.delay);
         }

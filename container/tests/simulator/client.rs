@@ -13,7 +13,7 @@ use crate::{
     answer::{Answer, AnswerReader, Progress},
     checkers::Seen,
     plan::{Kind, Mix, Plan, tagged},
-    run::run,
+    run::{Moment, Record, run},
 };
 
 /// Longer than anything that a healthy server does, its timeouts apart.
@@ -21,6 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(150);
 
 /// How many requests a client sends before it waits for answers, at most.
 const DEPTH_MAX: u64 = 12;
+
+/// And rarely so many: more than one turn answers.
+const DEPTH_LARGE_MAX: u64 = 90;
+
+/// Longer than the server waits for the rest of a head or content, and for the next request.
+const REST_TIMEOUT: Duration = Duration::from_secs(25);
+const NEXT_TIMEOUT: Duration = Duration::from_secs(65);
 
 /// A client's share of the load.
 #[derive(Clone, Copy, Debug)]
@@ -82,9 +89,14 @@ impl Connection {
 
     fn run(&mut self, left: &mut u64, mix: Mix) {
         loop {
-            let depth = if chance(96) { draw(1, DEPTH_MAX).min(*left) } else { 1 };
+            let depth = match () {
+                () if chance(2) => draw(1, DEPTH_LARGE_MAX).min(*left),
+                () if chance(96) => draw(1, DEPTH_MAX).min(*left),
+                () => 1,
+            };
             for _ in 0..depth {
-                self.ask(mix);
+                let closes = depth == 1 && chance(4);
+                self.ask(mix, closes);
             }
             *left -= depth;
             if self.exchange() == Next::Over || *left == 0 || self.is_half_closed || chance(4) {
@@ -98,8 +110,8 @@ impl Connection {
     }
 
     /// Puts a request into the outgoing bytes.
-    fn ask(&mut self, mix: Mix) {
-        let plan = Plan::draw(mix);
+    fn ask(&mut self, mix: Mix, closes: bool) {
+        let plan = Plan { closes, ..Plan::draw(mix) };
         let window = self.socket.as_ref().map_or(0, ClientSocket::window_bytes);
         let number = run().add(plan, window);
         self.asked.push_back(number);
@@ -111,6 +123,9 @@ impl Connection {
     fn exchange(&mut self) -> Next {
         for number in &self.asked {
             run().see(&Seen::Asked { number: *number });
+        }
+        if let Some(first) = self.asked.front() {
+            run().change(*first, |record| record.first_since = Some(Moment::now()));
         }
         if hits(Fault::ClientGarbage) {
             self.excuse = Some("garbage was sent");
@@ -125,7 +140,10 @@ impl Connection {
             if silent_at.is_some_and(|at| self.sent >= at) && self.excuse.is_none() {
                 self.excuse = Some("the client was silent");
                 self.excuse_all();
-                world::sleep(Duration::from_millis(draw(1, 90_000)));
+                let silence = Duration::from_millis(draw(1, 90_000));
+                let arrived = self.socket.as_ref().map(ClientSocket::arrived_bytes);
+                world::sleep(silence);
+                self.check_patience(silence, arrived);
             }
             // Before it looks what can be done: what happens meanwhile must not be missed.
             let is_slow = hits(Fault::ClientSlow);
@@ -148,6 +166,20 @@ impl Connection {
                 }
                 Err(error) => return self.broken(&error),
             }
+        }
+    }
+
+    /// Whether the server has given up on a client that was silent for so long in the middle of
+    /// the only thing that it waits for.
+    fn check_patience(&self, silence: Duration, arrived: Option<u64>) {
+        let Some(socket) = &self.socket else { return };
+        let [number] = self.asked.iter().copied().collect::<Vec<_>>()[..] else { return };
+        let limit = if self.sent == 0 { NEXT_TIMEOUT } else { REST_TIMEOUT };
+        let is_waited_for =
+            !self.is_all_sent() && matches!(run().plan(number).kind, Kind::Plain | Kind::Missing);
+        let is_told = socket.is_ended() || Some(socket.arrived_bytes()) > arrived;
+        if is_waited_for && silence > limit && !is_told {
+            world::fail(format!("the server still waits for request {number} after {silence:?}"));
         }
     }
 
@@ -178,6 +210,9 @@ impl Connection {
         if self.is_all_sent() && hits(Fault::ClientHalfCloses) {
             self.is_half_closed = true;
             socket.shut_down_write();
+            for number in &self.asked {
+                run().change(*number, |record| record.half_closed_at = Some(Moment::now()));
+            }
         }
         count > 0
     }
@@ -193,6 +228,9 @@ impl Connection {
             Some(result) => result? == 0,
         };
         while let Some(number) = self.asked.front().copied() {
+            run().change(number, |record| {
+                record.first_since.get_or_insert_with(Moment::now);
+            });
             let progress = self.reader.advance(number, &run().plan(number), is_end);
             run().change(number, |record| record.received_bytes = self.reader.content_bytes());
             match progress {
@@ -250,6 +288,9 @@ impl Connection {
     fn reset(&mut self) -> Next {
         self.excuse = Some("the client reset the connection");
         self.excuse_all();
+        for number in &self.asked {
+            run().change(*number, |record| record.reset_at = Some(Moment::now()));
+        }
         if let Some(socket) = self.socket.take() {
             socket.reset();
         }
@@ -299,6 +340,22 @@ impl Connection {
         self.excuse.get_or_insert("the server said that it closes");
     }
 
+    /// What the fields of an answer say: whose it is, and whether more may be asked.
+    fn check_fields(&self, number: u64, answer: &Answer, record: &Record) {
+        let plan = &record.plan;
+        let is_strange = answer.extra.is_some_and(|extra| extra != number || !plan.has_extra);
+        let is_own = answer.status == 200
+            && answer.content_bytes == plan.answer_bytes
+            && !plan.may_be_cut()
+            && !plan.end.may_be_short();
+        let lacks_name = is_own && answer.named != Some(number) && !plan.is_head;
+        let lacks_extra = is_own && plan.has_extra && answer.extra.is_none() && !plan.is_head;
+        let goes_on = plan.closes && !answer.closes && !run().is_draining();
+        if is_strange || lacks_name || lacks_extra || goes_on {
+            world::fail(format!("the fields of the answer are wrong: {answer:?}, {record:?}"));
+        }
+    }
+
     fn check(&mut self, number: u64, answer: &Answer) {
         let record = run().record(number);
         run().change(number, |record| record.is_answered = true);
@@ -306,6 +363,7 @@ impl Connection {
         run().see(&Seen::Answered { number, named, status });
         self.last_answered = Some(number);
         let plan = &record.plan;
+        self.check_fields(number, answer, &record);
         let is_expected = match status {
             200 if plan.kind == Kind::Missing => false,
             200 if plan.is_head => true,
@@ -330,12 +388,7 @@ impl Connection {
 }
 
 /// Whether an answer of status 200 has the content that its plan says.
-fn is_right_content(
-    number: u64,
-    plan: &Plan,
-    answer: &Answer,
-    record: &crate::run::Record,
-) -> bool {
+fn is_right_content(number: u64, plan: &Plan, answer: &Answer, record: &Record) -> bool {
     if plan.kind == Kind::Async && plan.end.must_fail() && !plan.may_be_cut() {
         return false;
     }
@@ -359,6 +412,9 @@ fn write_request(number: u64, plan: &Plan, out: &mut Vec<u8>) {
     let mut head = String::with_capacity(96);
     // Writing to a string does not fail.
     let _ = write!(head, "{method} {}/{number} HTTP/1.1\r\nHost: a\r\n", plan.kind.path());
+    if plan.closes {
+        head.push_str("Connection: close\r\n");
+    }
     if !plan.is_post() {
         head.push_str("\r\n");
         out.extend_from_slice(head.as_bytes());

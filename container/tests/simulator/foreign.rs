@@ -1,6 +1,6 @@
 //! Threads that are no core's: they write, complete, dispatch, and keep handles for too long.
 
-use std::time::Duration;
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 use ringcat::{AsyncContext, ErrorKind, Result};
 use ringcat_engine::sim::world::{self, chance, draw};
@@ -25,8 +25,8 @@ pub(crate) fn timeout_of(plan: &Plan) -> Duration {
         | End::TimeoutCompletes
         | End::TimeoutDispatches
         | End::TimeoutRace
-        | End::TimeoutDispatchRace
-        | End::Peer => plan.timeout,
+        | End::TimeoutDispatchRace => plan.timeout,
+        End::Peer if !run().is_flood() => plan.timeout,
         _ => Duration::from_secs(120),
     }
 }
@@ -52,12 +52,20 @@ fn linger(longest: Duration) {
     }
 }
 
-/// Writes the answer and completes.
-pub(crate) fn spawn_writer(name: (u64, u32), context: AsyncContext, delay: Duration) {
+/// Writes the answer and completes. What comes back turns true when it is done.
+pub(crate) fn spawn_writer(
+    name: (u64, u32),
+    context: AsyncContext,
+    delay: Duration,
+) -> Rc<Cell<bool>> {
+    let is_done = Rc::new(Cell::new(false));
+    let done = Rc::clone(&is_done);
     world::spawn("writer", move || {
         linger(delay);
         write_and_complete(name, &context);
+        done.set(true);
     });
+    is_done
 }
 
 pub(crate) fn write_and_complete((number, round): (u64, u32), context: &AsyncContext) {
@@ -71,6 +79,9 @@ fn write_answer(number: u64, context: &AsyncContext) -> Result<()> {
     let plan = begun.plan;
     let response = context.response();
     response.set_header("X-Id", number.to_string())?;
+    if plan.has_extra {
+        response.set_header("X-Extra", number.to_string())?;
+    }
     let mut offset = 0;
     while offset < plan.answer_bytes {
         let len = plan.piece_bytes().min(plan.answer_bytes - offset).min(16 << 10);
@@ -85,12 +96,16 @@ fn write_answer(number: u64, context: &AsyncContext) -> Result<()> {
                 world::sleep(Duration::from_micros(draw(50, 5000)));
             }
         } else {
-            response.write(piece)?;
+            let written = response.write(piece);
+            run().see(&Seen::WriteEnded { number });
+            written?;
         }
         offset += len;
         check_credit(number, offset, &begun);
         if plan.flushes {
             response.flush()?;
+            let may_change_head = response.set_status(203).is_ok();
+            run().see(&Seen::Flushed { number, end: offset, may_change_head });
         }
         if chance(32) {
             world::give_way("between two writes");
@@ -117,6 +132,8 @@ pub(crate) fn spawn_dispatcher(name: (u64, u32), context: AsyncContext, delay: D
     let (number, round) = name;
     world::spawn("dispatcher", move || {
         linger(delay);
+        let has_left_note = context.set_attribute("note", number).is_ok();
+        run().change(number, |record| record.has_left_note |= has_left_note);
         let target = target_of(number, &run().plan(number));
         decide(number, round, "dispatch of a thread", context.dispatch_to(&target));
     });
@@ -162,6 +179,17 @@ pub(crate) fn spawn_rival(name: (u64, u32), context: AsyncContext, delay: Durati
         linger(delay.mul_f64(draw(0, 200) as f64 / 100.0));
         decide(number, round, "complete of a rival", context.complete());
     });
+}
+
+/// Completes all that wait for a peer, many at a time, as long as clients run.
+pub(crate) fn run_flood(mut is_over: impl FnMut() -> bool) {
+    while !is_over() {
+        world::sleep(Duration::from_millis(50));
+        while let Some((number, context)) = run().take_peer() {
+            let round = run().record(number).round;
+            decide(number, round, "complete of many", context.complete());
+        }
+    }
 }
 
 /// Keeps a handle until the request has ended, and longer.

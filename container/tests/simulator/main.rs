@@ -73,14 +73,11 @@ struct Options {
 /// number of a place to look again.
 const REGRESSIONS: &[u64] = &[
     // A dispatch to a blocking target that the full pool refused: no `on_complete`.
-    1,
-    // A dispatch decided between two looks of the owner: its target was not entered.
-    2,
-    // A second failure of one round, in the target of a dispatch: no `on_complete`.
+    1, // A dispatch decided between two looks of the owner: its target was not entered.
+    2, // A second failure of one round, in the target of a dispatch: no `on_complete`.
     6,
     // An answer that a thread had put in error was written to after a worker gave it back.
-    78,
-    // A cell that could not be closed twice in a row: the answer never ended.
+    78, // A cell that could not be closed twice in a row: the answer never ended.
     127,
 ];
 

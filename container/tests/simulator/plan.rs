@@ -148,6 +148,10 @@ pub(crate) struct Plan {
     /// Writers use the form that never waits.
     pub(crate) tries: bool,
     pub(crate) is_head: bool,
+    /// The answer has a field that not every answer has.
+    pub(crate) has_extra: bool,
+    /// The client says that this is the last request of its connection.
+    pub(crate) closes: bool,
 }
 
 /// How much of the load is asynchronous, of 256.
@@ -187,7 +191,7 @@ impl Plan {
             upload_bytes,
             is_upload_chunked: chance(128),
             // What a thread writes is what waits for credit.
-            answer_bytes: if end == End::Foreign && chance(6) {
+            answer_bytes: if matches!(end, End::Foreign | End::EagerForeign) && chance(6) {
                 draw(0, 600_000) as usize
             } else {
                 size(600_000) as usize
@@ -203,6 +207,8 @@ impl Plan {
             stays_stale: chance(32),
             tries: chance(64),
             is_head: kind == Kind::Plain && upload_bytes == 0 && chance(8),
+            has_extra: chance(64),
+            closes: false,
         }
     }
 

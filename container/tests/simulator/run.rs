@@ -1,7 +1,12 @@
 //! What everybody in a run shares: the plans by number, what is known of each request, the
 //! checkers. It lives on the thread of the run, since servlets cannot hold it.
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+    time::Duration,
+};
 
 use ringcat::AsyncContext;
 use ringcat_engine::{observe::Observation, sim::world, timestamp::Timestamp};
@@ -25,6 +30,16 @@ pub(crate) struct Record {
     pub(crate) has_erred: bool,
     /// `on_complete` ran.
     pub(crate) is_completed: bool,
+    pub(crate) completed_at: Option<Moment>,
+    /// When the servlet that began the round returned, after its start.
+    pub(crate) parked_after: Option<Duration>,
+    /// A thread left an attribute for the target of its dispatch.
+    pub(crate) has_left_note: bool,
+    /// The client ended its sending side, or reset the connection.
+    pub(crate) half_closed_at: Option<Moment>,
+    pub(crate) reset_at: Option<Moment>,
+    /// The oldest request of its connection that is not answered, since then.
+    pub(crate) first_since: Option<Moment>,
     /// The client has the whole answer.
     pub(crate) is_answered: bool,
     /// The client gave up, or something happened to its connection.
@@ -34,6 +49,8 @@ pub(crate) struct Record {
     /// Bytes that the connection holds on the way to the client.
     pub(crate) window_bytes: usize,
     pub(crate) round: u32,
+    /// When the last of its callbacks ended.
+    pub(crate) quiet_since: Option<Moment>,
     /// Callbacks of its application that began, and that run.
     pub(crate) callbacks_begun: u32,
     pub(crate) callbacks_running: u32,
@@ -49,7 +66,11 @@ pub(crate) struct Run {
     contexts: RefCell<BTreeMap<u64, AsyncContext>>,
     checkers: RefCell<Checkers>,
     /// The server accepts no more.
-    is_draining: std::cell::Cell<bool>,
+    is_draining: Cell<bool>,
+    /// Clients of this run are slow readers.
+    is_reading_slow: Cell<bool>,
+    /// Parked requests are completed many at a time.
+    is_flood: Cell<bool>,
 }
 
 thread_local! {
@@ -86,11 +107,18 @@ impl Run {
             is_dispatched: false,
             has_erred: false,
             is_completed: false,
+            completed_at: None,
+            parked_after: None,
+            has_left_note: false,
+            half_closed_at: None,
+            reset_at: None,
+            first_since: None,
             is_answered: false,
             is_excused: false,
             received_bytes: 0,
             window_bytes,
             round: 0,
+            quiet_since: None,
             callbacks_begun: 0,
             callbacks_running: 0,
         });
@@ -120,6 +148,22 @@ impl Run {
 
     pub(crate) fn is_draining(&self) -> bool {
         self.is_draining.get()
+    }
+
+    pub(crate) fn set_reading_slow(&self, is_slow: bool) {
+        self.is_reading_slow.set(is_slow);
+    }
+
+    pub(crate) fn is_reading_slow(&self) -> bool {
+        self.is_reading_slow.get()
+    }
+
+    pub(crate) fn set_flood(&self) {
+        self.is_flood.set(true);
+    }
+
+    pub(crate) fn is_flood(&self) -> bool {
+        self.is_flood.get()
     }
 
     pub(crate) fn leave_to_peers(&self, number: u64, context: AsyncContext) {
@@ -171,6 +215,30 @@ impl Run {
     /// How often each state met each event.
     pub(crate) fn cells(&self) -> Vec<u64> {
         self.checkers.borrow().cells()
+    }
+}
+
+/// A moment, to be told later how long ago it was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    at: Timestamp,
+    lost: Duration,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self { at: now(), lost: world::lost_time() }
+    }
+
+    /// Time since, without what the run took away from its cores.
+    pub(crate) fn elapsed(self) -> Duration {
+        let lost = world::lost_time().saturating_sub(self.lost);
+        now().saturating_since(self.at).saturating_sub(lost)
+    }
+
+    /// The later one.
+    pub(crate) fn max(self, other: Self) -> Self {
+        if other.at > self.at { other } else { self }
     }
 }
 

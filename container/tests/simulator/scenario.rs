@@ -21,6 +21,7 @@ use crate::{
     application,
     checkers::End,
     client::{Load, run_client},
+    foreign::run_flood,
     plan::Mix,
     run::{self, now},
 };
@@ -36,6 +37,10 @@ pub(crate) struct Scenario {
     pub(crate) faults: FaultPlan,
     interleave_chance: u8,
     mix: Mix,
+    /// Parked requests are completed many at a time.
+    is_flood: bool,
+    /// How long an early drain may take.
+    drain_limit: Duration,
 }
 
 /// What a run showed.
@@ -50,16 +55,19 @@ impl Scenario {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x5eed);
         let faults = FaultPlan::swarm(&mut rng);
+        let is_flood = rng.u8(..50) == 0;
         let some = |rng: &mut Rng| if rng.bool() { rng.u8(..255) } else { rng.u8(..40) };
         Self {
             seed,
-            cores: rng.u16(1..=4),
-            clients: rng.u64(1..=40),
+            cores: if is_flood { 1 } else { rng.u16(1..=4) },
+            clients: if is_flood { rng.u64(400..=700) } else { rng.u64(1..=40) },
             requests: rng.u64(50..=3000),
+            is_flood,
+            drain_limit: Duration::from_millis([10, 400, 200_000][rng.usize(..3)]),
             faults,
             interleave_chance: [0, 8, 64, 160][rng.usize(..4)],
             mix: Mix {
-                async_chance: some(&mut rng),
+                async_chance: if is_flood { 255 } else { some(&mut rng) },
                 blocking_chance: rng.u8(..60),
                 reader_chance: rng.u8(..60),
                 large_chance: [0, 0, 2, 16][rng.usize(..4)],
@@ -82,6 +90,12 @@ impl Scenario {
         let (seen_requests, seen_cells) = (Rc::clone(&requests), Rc::clone(&cells));
         let outcome = simulate(&options, move || {
             let run = run::begin();
+            let is_slow = |fault| scenario.faults.weight(fault) > 0;
+            let slow = [Fault::ClientSlow, Fault::NarrowWindow, Fault::ClientSilent];
+            run.set_reading_slow(slow.into_iter().any(is_slow));
+            if scenario.is_flood {
+                run.set_flood();
+            }
             scenario.live();
             seen_requests.set(run.requests());
             seen_cells.set(run.cells());
@@ -108,7 +122,13 @@ impl Scenario {
             move |_, handler| left.set(left.get() + handler.exchange_count()),
         );
         let running = self.start_clients();
+        let mut drain_limit = Duration::from_secs(200);
+        if self.is_flood {
+            let running = Rc::clone(&running);
+            world::spawn("flood", move || run_flood(|| running.get() == 0));
+        }
         if hits(Fault::EarlyDrain) {
+            drain_limit = self.drain_limit;
             world::sleep(Duration::from_micros(world::draw(0, 200_000)));
         } else {
             while running.get() > 0 {
@@ -117,10 +137,12 @@ impl Scenario {
         }
         let run = run::run();
         run.set_draining();
-        run.forget_peers();
+        if !self.is_flood {
+            run.forget_peers();
+        }
         engine.drain();
         let mut drained_after_limit = None;
-        let cores = engine.wait(Duration::from_secs(200)).or_else(|| {
+        let cores = engine.wait(drain_limit).or_else(|| {
             let begun = now();
             engine.end_drain();
             let cores = engine.wait(Duration::from_secs(30));

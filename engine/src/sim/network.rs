@@ -343,6 +343,11 @@ impl ClientSocket {
         down.taken_bytes + down.bytes.len() as u64
     }
 
+    /// Whether the server ended its sending side, or reset the connection.
+    pub fn is_ended(&self) -> bool {
+        self.link.down.borrow().is_ended || self.link.is_reset_by_server.get()
+    }
+
     /// Bytes that the connection holds on the way to the client, at most.
     pub fn window_bytes(&self) -> usize {
         self.link.down.borrow().window_bytes

@@ -13,13 +13,19 @@ const LOOKS_MAX: u32 = 4096;
 pub(super) struct Budget {
     looks: Vec<u32>,
     messages: Vec<u32>,
+    /// The last exchange that took a head, and how many in a row.
+    heads: Vec<(u64, u32)>,
 }
 
 /// Messages that one turn handles, at most.
 const MESSAGES_MAX: u32 = 256;
 
+/// Pipelined requests of one connection that a turn takes. One look more may come within a turn:
+/// what arrived, and a message.
+const REQUESTS_MAX: u32 = 2 * 32;
+
 impl Budget {
-    fn of(list: &mut Vec<u32>, core: CoreId) -> &mut u32 {
+    fn of<T: Clone + Default>(list: &mut Vec<T>, core: CoreId) -> &mut T {
         super::entry(list, u64::from(core.0))
     }
 }
@@ -34,6 +40,7 @@ impl Checker for Budget {
             Observation::TurnBegan { core } => {
                 *Self::of(&mut self.looks, core) = 0;
                 *Self::of(&mut self.messages, core) = 0;
+                *Self::of(&mut self.heads, core) = (0, 0);
             }
             Observation::Unparked { exchange } => {
                 let looks = Self::of(&mut self.looks, exchange.core);
@@ -42,6 +49,19 @@ impl Checker for Budget {
                     return Err(format!(
                         "core {} looks at {looks} exchanges a turn",
                         exchange.core
+                    ));
+                }
+            }
+            Observation::Head { exchange } => {
+                let heads = Self::of(&mut self.heads, exchange.core);
+                if heads.0 != exchange.key {
+                    *heads = (exchange.key, 0);
+                }
+                heads.1 += 1;
+                if heads.1 > REQUESTS_MAX {
+                    let (core, count) = (exchange.core, heads.1);
+                    return Err(format!(
+                        "core {core} takes {count} requests of a connection a turn"
                     ));
                 }
             }

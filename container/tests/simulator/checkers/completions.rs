@@ -16,7 +16,7 @@ impl Checker for Completions {
 
     fn see(&mut self, seen: &Seen) -> Verdict {
         match seen {
-            Seen::Completed { number } => {
+            Seen::Completed { number, .. } => {
                 let (completions, _) = entry(&mut self.requests, *number);
                 *completions += 1;
                 if *completions > 1 {

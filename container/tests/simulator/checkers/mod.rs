@@ -13,6 +13,8 @@
 //! | [`timeouts`] | a timeout is never early, and at most a tick late of its core's clock |
 //! | [`stale`] | a handle of a request that has ended never acts |
 //! | [`endings`] | a round is ended by one call and no more |
+//! | [`flushes`] | what a thread flushed arrives soon, and fixes the head |
+//! | [`departures`] | a request learns within a second what its client did |
 //! | [`promptness`] | what another thread decides is seen soon, not with the next timer |
 //! | [`budget`] | a turn stays within its work budget, and gives every lease back |
 //! | [`credit`] | a response has no more bytes under way than its credit |
@@ -26,9 +28,11 @@ mod callbacks;
 mod completions;
 mod counters;
 mod credit;
+mod departures;
 mod drain;
 mod emptiness;
 mod endings;
+mod flushes;
 mod order;
 mod promptness;
 mod stale;
@@ -51,11 +55,12 @@ pub(crate) enum Seen<'a> {
     /// It ended.
     CallbackEnded { number: u64 },
     /// A listener was told of the end.
-    Completed { number: u64 },
+    Completed { number: u64, is_peer_closed: bool },
     /// A read listener was told that it has all.
     AllDataRead { number: u64 },
-    /// A listener was told of a timeout, so long after the round's start.
-    TimedOut { number: u64, after: Duration, timeout: Duration },
+    /// A listener was told of a timeout, so long after the round's start; `own` leaves out what
+    /// the run took away from its cores.
+    TimedOut { number: u64, after: Duration, own: Duration, timeout: Duration },
     /// A call ended the present round of a request.
     EndDecided { number: u64, round: u32 },
     /// A call on a request that has ended; whether it said that it had an effect.
@@ -64,6 +69,10 @@ pub(crate) enum Seen<'a> {
     Uploaded { number: u64, offset: usize, bytes: &'a [u8] },
     /// A client took content of an answer.
     Downloaded { number: u64, offset: usize, bytes: &'a [u8] },
+    /// A thread flushed what it wrote so far; whether the head could still be changed then.
+    Flushed { number: u64, end: usize, may_change_head: bool },
+    /// A write of a thread came to an end, whichever.
+    WriteEnded { number: u64 },
     /// A write was accepted; so much is under way now at most, and may be.
     Written { number: u64, under_way: usize, bound: usize },
     /// An answer is whole; `named` is the request that it says it answers.
@@ -131,6 +140,8 @@ impl Default for Checkers {
                 Box::<callbacks::Callbacks>::default(),
                 Box::<stale::Stale>::default(),
                 Box::<endings::Endings>::default(),
+                Box::<flushes::Flushes>::default(),
+                Box::<departures::Departures>::default(),
                 Box::<promptness::Promptness>::default(),
                 Box::<credit::Credit>::default(),
                 Box::<drain::Drain>::default(),

@@ -1,23 +1,22 @@
 //! What another thread decides is seen soon: the end of a request follows the call that decided it
-//! without waiting for a timer. Time that the run took away from its cores is allowed for.
+//! without waiting for a timer, and a writer that waits learns of the end. Time that the run took
+//! away from its cores is allowed for.
 
 use std::time::Duration;
-
-use ringcat_engine::{sim::world::lost_time, timestamp::Timestamp};
 
 use super::{Checker, Seen, Verdict, entry};
 use crate::{
     plan::Kind,
-    run::{now, run},
+    run::{Moment, run},
 };
 
 /// Longer than a wake takes that is late as often as may be, and shorter than the time after which
 /// a parked request is looked at anyway.
-const SOON: Duration = Duration::from_millis(150);
+pub(super) const SOON: Duration = Duration::from_millis(150);
 
 #[derive(Default)]
 pub(super) struct Promptness {
-    decided: Vec<Option<(Timestamp, Duration)>>,
+    decided: Vec<Option<Moment>>,
 }
 
 impl Checker for Promptness {
@@ -32,17 +31,24 @@ impl Checker for Promptness {
             // It was seen before the caller could say so.
             Seen::EndDecided { number, .. } if run().record(*number).is_dispatched => {}
             Seen::EndDecided { number, .. } => {
-                entry(&mut self.decided, *number).get_or_insert((now(), lost_time()));
+                entry(&mut self.decided, *number).get_or_insert_with(Moment::now);
             }
-            Seen::CallbackBegan { number } | Seen::Completed { number } => {
-                let Some((at, lost)) = entry(&mut self.decided, *number).take() else {
+            Seen::CallbackBegan { number } | Seen::Completed { number, .. } => {
+                let Some(decided) = entry(&mut self.decided, *number).take() else {
                     return Ok(());
                 };
-                let lost = lost_time().saturating_sub(lost);
-                let took = now().saturating_since(at).saturating_sub(lost);
+                let took = decided.elapsed();
                 if took > SOON && !run().record(*number).is_excused {
                     return Err(format!(
                         "the end of request {number} was decided {took:?} before it was seen"
+                    ));
+                }
+            }
+            Seen::WriteEnded { number } => {
+                let completed = run().record(*number).completed_at;
+                if let Some(took) = completed.map(Moment::elapsed).filter(|took| *took > SOON) {
+                    return Err(format!(
+                        "a writer of request {number} waited on for {took:?} after its end"
                     ));
                 }
             }

@@ -1,7 +1,10 @@
 //! A timeout is never early, by the application's own reckoning, and at most a tick late of its
 //! core's clock: no turn ends with a parked request whose time was over a tick before.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use ringcat_engine::{
     current::ExchangeName, key::CoreId, observe::Observation, timer_wheel::TICK,
@@ -9,7 +12,10 @@ use ringcat_engine::{
 };
 
 use super::{Checker, Seen, Verdict};
-use crate::run::now;
+use crate::run::{now, run};
+
+/// What turns and waits for a turn may take, in time of the application.
+const SLACK: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 pub(super) struct Timeouts {
@@ -33,9 +39,19 @@ impl Checker for Timeouts {
 
     fn see(&mut self, seen: &Seen) -> Verdict {
         match seen {
-            Seen::TimedOut { number, after, timeout } if after < timeout => Err(format!(
-                "request {number} timed out after {after:?}, its timeout is {timeout:?}"
-            )),
+            Seen::TimedOut { number, after, own, timeout } => {
+                let parked = run().record(*number).parked_after;
+                let is_early = after < timeout && !run().is_draining();
+                let is_late =
+                    parked.is_some_and(|parked| *own > parked.max(*timeout) + TICK + SLACK);
+                if is_early || is_late {
+                    return Err(format!(
+                        "request {number} timed out after {after:?}, {own:?} of it its own; its \
+                         timeout is {timeout:?}, it was parked after {parked:?}"
+                    ));
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

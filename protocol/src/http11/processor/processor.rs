@@ -53,6 +53,9 @@ pub(crate) struct Http11Processor<A: Adapter> {
     pub(super) is_inbound_ended: bool,
     /// Whether the adapter had the dispatch of this round and did not enter its target.
     pub(super) is_dispatch_dropped: bool,
+    /// Whether the connection had its share of a turn and waits for the message that goes on. What
+    /// else comes meanwhile, a look for a request that has ended say, takes no further request.
+    pub(super) is_share_used: bool,
     /// Whether the kernel was asked, while the exchange was parked, if its client is still there.
     pub(super) is_peer_checked: bool,
 }
@@ -102,6 +105,7 @@ impl<A: Adapter> Http11Processor<A> {
             piece: Vec::new(),
             is_inbound_ended: false,
             is_dispatch_dropped: false,
+            is_share_used: false,
             is_peer_checked: false,
         }
     }
@@ -159,6 +163,11 @@ impl<A: Adapter> Http11Processor<A> {
         state
     }
 
+    /// The connection's next share of a turn begins.
+    pub(crate) fn may_go_on(&mut self) {
+        self.is_share_used = false;
+    }
+
     /// The exchange's cell, if it has one.
     pub(crate) fn cell(&self) -> Option<&Arc<AsyncCell<A::Operation>>> {
         self.cell.as_ref()
@@ -214,6 +223,7 @@ impl<A: Adapter> Http11Processor<A> {
             piece,
             is_inbound_ended,
             is_dispatch_dropped,
+            is_share_used,
             is_peer_checked,
         } = self;
         let exchange = exchange.as_mut().expect("an exchange is recycled by its owner");
@@ -241,6 +251,7 @@ impl<A: Adapter> Http11Processor<A> {
         *piece = Vec::new();
         *is_inbound_ended = false;
         *is_dispatch_dropped = false;
+        *is_share_used = false;
         *is_peer_checked = false;
         // The note has let go of its handles by now.
         if let Some(cell) = cell {

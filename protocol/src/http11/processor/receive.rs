@@ -3,6 +3,7 @@
 
 use ringcat_engine::{
     connection_handler::SocketState,
+    observe::{Observation, observe},
     socket::{Failure, ReadDeadline, Socket},
     timestamp::Timestamp,
 };
@@ -56,17 +57,21 @@ impl<A: Adapter> Http11Processor<A> {
 
     /// Whether the next pipelined request has to wait: for the client to read its answers, or for
     /// others on this core to have their turn.
-    pub(super) fn must_yield(&self, turn: &mut Turn<'_, A>) -> bool {
+    pub(super) fn must_yield(&mut self, turn: &mut Turn<'_, A>) -> bool {
         let Some(socket) = turn.cx.socket_mut(turn.conn) else { return false };
         socket.write_interest = socket.out.len_bytes() > OUT_HIGH_WATER_BYTES;
         if socket.write_interest {
             turn.cx.set_read_interest(turn.conn, false);
             return true;
         }
+        if self.is_share_used {
+            return true;
+        }
         if turn.shared.turn_requests >= TURN_REQUESTS_MAX {
-            // Until the look comes, what arrives is kept only: one look is enough.
+            // Until the message comes, what arrives is kept only.
             turn.cx.set_read_interest(turn.conn, false);
-            turn.cx.post(Message::Look(turn.key));
+            turn.cx.post(Message::GoOn(turn.key));
+            self.is_share_used = true;
             return true;
         }
         false
@@ -106,6 +111,7 @@ impl<A: Adapter> Http11Processor<A> {
                 socket.input.consume(consumed);
                 socket.request_count += 1;
                 turn.shared.turn_requests += 1;
+                observe(&Observation::Head { exchange: turn.name() });
                 if exchange.request.started == Timestamp::ZERO {
                     exchange.request.started = now;
                 }
