@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use ringcat::{AsyncContext, ErrorKind, Result};
+use ringcat::{AsyncContext, Error, ErrorKind, Result};
 use ringcat_engine::sim::world::{self, chance, draw};
 
 use crate::{
@@ -98,7 +98,7 @@ fn write_answer(number: u64, context: &AsyncContext) -> Result<()> {
         } else {
             let written = response.write(piece);
             run().see(&Seen::WriteEnded { number });
-            written?;
+            written.inspect_err(|error| check_timeout(number, offset, error))?;
         }
         offset += len;
         check_credit(number, offset, &begun);
@@ -125,6 +125,19 @@ fn check_credit(number: u64, written_bytes: usize, begun: &Record) {
     let under_way = written_bytes.saturating_sub(record.received_bytes);
     let bound = HIGH_WATER_BYTES + (16 << 10) + record.window_bytes + SLACK_BYTES;
     run().see(&Seen::Written { number, under_way, bound });
+}
+
+/// A write that timed out was right to do so only if the client took nothing.
+fn check_timeout(number: u64, written_bytes: usize, error: &Error) {
+    let is_timeout = error.kind() == ErrorKind::Io && error.to_string().contains("timed out");
+    let record = run().record(number);
+    let under_way = written_bytes.saturating_sub(record.received_bytes + record.window_bytes);
+    let has_room = under_way < HIGH_WATER_BYTES / 2 && !record.plan.is_impolite;
+    if is_timeout && has_room && !record.is_excused {
+        world::fail(format!(
+            "a writer of request {number} waited in vain for credit that is there"
+        ));
+    }
 }
 
 /// Dispatches to the target.

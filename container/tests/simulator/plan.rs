@@ -191,8 +191,8 @@ impl Plan {
             upload_bytes,
             is_upload_chunked: chance(128),
             // What a thread writes is what waits for credit.
-            answer_bytes: if matches!(end, End::Foreign | End::EagerForeign) && chance(6) {
-                draw(0, 600_000) as usize
+            answer_bytes: if matches!(end, End::Foreign | End::EagerForeign) && chance(20) {
+                draw(60_000, 400_000) as usize
             } else {
                 size(600_000) as usize
             },
