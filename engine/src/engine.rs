@@ -68,6 +68,8 @@ impl Default for EngineOptions {
 pub enum StartError {
     /// This host does not let us drive io_uring.
     Ring(Refusal),
+    /// An option of the ring is out of range; the text names it.
+    Options(io::Error),
     /// The choice of cores or CPUs is impossible.
     Cpus(String),
     /// An address cannot be listened on; the text names it.
@@ -83,7 +85,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Ring(refusal) => write!(f, "{refusal}"),
             Self::Cpus(why) => f.write_str(why),
-            Self::Listen(error) => write!(f, "{error}"),
+            Self::Options(error) | Self::Listen(error) => write!(f, "{error}"),
             Self::CoreRing(core, refusal) => write!(f, "core {core}: {refusal}"),
             Self::Thread(core, error) => write!(
                 f,
@@ -120,6 +122,7 @@ impl<M: Send + 'static> Engine<M> {
         H: ConnectionHandler<Message = M>,
         F: Fn(&CoreSeat<M>, Rc<dyn Io>) -> H + Send + Sync + 'static,
     {
+        options.native.check().map_err(StartError::Options)?;
         let cpus = choose_cpus(options)?;
         let capabilities = probe_apart(&options.native)?;
         let listeners = listen::bind(&options.addresses, cpus.len(), options.native.backlog)
