@@ -1,15 +1,18 @@
 //! Limits and timeouts that the builder sets: what is past them is answered as the manual says.
-//! Only lower bounds of time are asserted.
+//! The clock is the simulator's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringcat::{Context, ErrorKind, ServerBuilder};
 
-use crate::support::{Client, TestServer, blocking, builder, handing_over, take};
+use crate::{
+    simulated::{Builder, Client, TestServer, builder, expect_elapsed, now, simulated},
+    support::{blocking, channel, handing_over, take},
+};
 
 const SHORT: Duration = Duration::from_millis(60);
 
-type Setter = fn(ServerBuilder, Duration) -> ServerBuilder;
+type Setter = fn(Builder, Duration) -> Builder;
 
 fn app() -> Context {
     Context::new("").get("/*", |_req, res| res.write("fine"))
@@ -17,107 +20,118 @@ fn app() -> Context {
 
 #[test]
 fn heads_have_limits_that_the_builder_sets() {
-    let server = TestServer::of(
-        builder(app()).head_bytes_max(40_000).header_fields_max(3).target_bytes_max(30_000),
-    );
-    let long = "x".repeat(20_000);
-    server.get(&format!("/{long}")).expect(200, "fine");
-    server.get(&format!("/{long}{long}")).expect_report(414);
-    let three = ["A: 1", "B: 2"];
-    server.client().ask_with("GET /", &three, "").answer().expect(200, "fine");
-    let four = ["A: 1", "B: 2", "C: 3"];
-    server.client().ask_with("GET /", &four, "").answer().expect_report(431);
-    let wide = format!("A: {long}{long}");
-    server.client().ask_with("GET /", &[&wide], "").answer().expect_report(431);
+    simulated(|| {
+        let server = TestServer::of(
+            builder(app()).head_bytes_max(40_000).header_fields_max(3).target_bytes_max(30_000),
+        );
+        let long = "x".repeat(20_000);
+        server.get(&format!("/{long}")).expect(200, "fine");
+        server.get(&format!("/{long}{long}")).expect_report(414);
+        let three = ["A: 1", "B: 2"];
+        server.client().ask_with("GET /", &three, "").answer().expect(200, "fine");
+        let four = ["A: 1", "B: 2", "C: 3"];
+        server.client().ask_with("GET /", &four, "").answer().expect_report(431);
+        let wide = format!("A: {long}{long}");
+        server.client().ask_with("GET /", &[&wide], "").answer().expect_report(431);
+    });
 }
 
 #[test]
 fn unread_content_is_swallowed_up_to_the_limit_of_the_builder() {
-    let streaming = crate::support::streaming(|_req, res| res.write("unread"));
-    let context = Context::new("").servlet("/", streaming);
-    let server = TestServer::of(builder(context).swallow_bytes_max(100_000));
-    // What came before the answer, at most 64 KiB, was never in doubt.
-    let mut client = server.client();
-    client.ask_with("POST /", &[], &"x".repeat(100_000)).answer().expect(200, "unread");
-    client.get("/").expect(200, "unread");
-    client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n");
-    client.answer().expect(200, "unread");
-    client.try_send("x".repeat(100_001));
-    client.expect_close();
+    simulated(|| {
+        let streaming = crate::support::streaming(|_req, res| res.write("unread"));
+        let context = Context::new("").servlet("/", streaming);
+        let server = TestServer::of(builder(context).swallow_bytes_max(100_000));
+        // What came before the answer, at most 64 KiB, was never in doubt.
+        let mut client = server.client();
+        client.ask_with("POST /", &[], &"x".repeat(100_000)).answer().expect(200, "unread");
+        client.get("/").expect(200, "unread");
+        client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n");
+        client.answer().expect(200, "unread");
+        client.try_send("x".repeat(100_001));
+        client.expect_close();
+    });
 }
 
 #[test]
 fn a_core_takes_so_many_connections_and_the_next_when_one_closes() {
-    let server = TestServer::of(builder(app()).connections_max(2).backlog(16));
-    let (mut first, mut second) = (server.client(), server.client());
-    first.get("/").expect(200, "fine");
-    second.get("/").expect(200, "fine");
-    let mut third = server.client();
-    third.ask("GET /");
-    second.get("/").expect(200, "fine");
-    assert_eq!(server.report().connections_accepted, 2);
-    drop(first);
-    third.answer().expect(200, "fine");
+    simulated(|| {
+        let server = TestServer::of(builder(app()).connections_max(2));
+        let (mut first, mut second) = (server.client(), server.client());
+        first.get("/").expect(200, "fine");
+        second.get("/").expect(200, "fine");
+        let mut third = server.client();
+        third.ask("GET /");
+        second.get("/").expect(200, "fine");
+        assert_eq!(server.report().connections_accepted, 2);
+        drop(first);
+        third.answer().expect(200, "fine");
+    });
 }
 
 fn closes_after(set: Setter, begin: fn(&mut Client), status: Option<u16>) {
     let server = TestServer::of(set(builder(app()), SHORT));
     let mut client = server.client();
-    let begun = Instant::now();
+    let begun = now();
     begin(&mut client);
     let answer = client.answer_or_end();
-    assert!(begun.elapsed() >= SHORT, "a timeout is never early");
+    expect_elapsed(begun, SHORT);
     assert_eq!(answer.map(|answer| answer.status), status);
 }
 
 #[test]
 fn clients_that_send_nothing_have_the_time_that_the_builder_gives() {
-    closes_after(ServerBuilder::connection_timeout, |_client| (), None);
-    let kept = |client: &mut Client| client.get("/").expect(200, "fine");
-    closes_after(ServerBuilder::keep_alive_timeout, kept, None);
-    let in_head = |client: &mut Client| {
-        client.send("GET / HT");
-    };
-    closes_after(ServerBuilder::head_timeout, in_head, Some(408));
-    let in_body = |client: &mut Client| {
-        client.send("GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf");
-    };
-    closes_after(ServerBuilder::body_timeout, in_body, Some(408));
+    simulated(|| {
+        closes_after(Builder::connection_timeout, |_client| (), None);
+        let kept = |client: &mut Client| client.get("/").expect(200, "fine");
+        closes_after(Builder::keep_alive_timeout, kept, None);
+        let in_head = |client: &mut Client| {
+            client.send("GET / HT");
+        };
+        closes_after(Builder::head_timeout, in_head, Some(408));
+        let in_body = |client: &mut Client| {
+            client.send("GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf");
+        };
+        closes_after(Builder::body_timeout, in_body, Some(408));
+    });
 }
 
 #[test]
 fn a_client_that_takes_nothing_has_the_time_that_the_builder_gives() {
-    let (parked, contexts) = handing_over();
-    let (sender, failures) = std::sync::mpsc::channel();
-    let worker = blocking(move |_req, res| {
+    simulated(|| {
+        let (parked, contexts) = handing_over();
+        let (sender, failures) = channel();
+        let worker = blocking(move |_req, res| {
+            let failure = loop {
+                if let Err(error) = res.write([0; 64 * 1024]) {
+                    break error.kind();
+                }
+            };
+            sender.send(failure);
+            Ok(())
+        });
+        let context = Context::new("").servlet("/parked", parked).servlet("/worker", worker);
+        let server = TestServer::of(builder(context).write_timeout(SHORT));
+        let mut deaf = server.client();
+        deaf.ask("GET /parked");
+        let response = take(&contexts).response();
+        // While the servlet runs, a write does not wait: past the backlog it would be refused.
+        server.await_parked(1);
         let failure = loop {
-            if let Err(error) = res.write([0; 64 * 1024]) {
+            if let Err(error) = response.write(vec![0; 64 * 1024]) {
                 break error.kind();
             }
         };
-        sender.send(failure).unwrap();
-        Ok(())
+        assert!(matches!(failure, ErrorKind::Io | ErrorKind::IllegalState), "{failure:?}");
+        let mut deaf = server.client();
+        deaf.ask("GET /worker");
+        assert_eq!(take(&failures), ErrorKind::Io);
     });
-    let context = Context::new("").servlet("/parked", parked).servlet("/worker", worker);
-    let server = TestServer::of(builder(context).write_timeout(SHORT));
-    let mut deaf = Client::connect_narrow(server.address());
-    deaf.ask("GET /parked");
-    let response = take(&contexts).response();
-    // While the servlet runs, a write does not wait: past the backlog it would be refused.
-    server.await_parked(1);
-    let failure = loop {
-        if let Err(error) = response.write(vec![0; 64 * 1024]) {
-            break error.kind();
-        }
-    };
-    assert!(matches!(failure, ErrorKind::Io | ErrorKind::IllegalState), "{failure:?}");
-    let mut deaf = Client::connect_narrow(server.address());
-    deaf.ask("GET /worker");
-    assert_eq!(take(&failures), ErrorKind::Io);
 }
 
 #[test]
 fn a_timeout_of_zero_is_refused_by_its_name() {
+    type Setter = fn(ServerBuilder, Duration) -> ServerBuilder;
     let sets: [(&str, Setter); 5] = [
         ("connection_timeout", ServerBuilder::connection_timeout),
         ("keep_alive_timeout", ServerBuilder::keep_alive_timeout),
@@ -126,44 +140,46 @@ fn a_timeout_of_zero_is_refused_by_its_name() {
         ("write_timeout", ServerBuilder::write_timeout),
     ];
     for (name, set) in sets {
-        let refusal = set(builder(app()), Duration::ZERO).start().err().unwrap();
+        let refusal = set(crate::support::builder(app()), Duration::ZERO).start().err().unwrap();
         assert_eq!(refusal.kind(), ErrorKind::IllegalArgument);
         assert!(refusal.to_string().starts_with(name), "{refusal}");
     }
-    let refusal = builder(app()).connections_max(0).start().err().unwrap();
+    let refusal = crate::support::builder(app()).connections_max(0).start().err().unwrap();
     assert!(refusal.to_string().contains("connections_max"), "{refusal}");
 }
 
 #[test]
 fn times_may_be_as_long_as_a_duration_goes() {
-    let (parked, contexts) = handing_over();
-    let context = app()
-        .servlet("/parked", parked)
-        .servlet("/worker", blocking(|_req, res| res.write("worker")));
-    let timeouts: [Setter; 6] = [
-        ServerBuilder::connection_timeout,
-        ServerBuilder::keep_alive_timeout,
-        ServerBuilder::head_timeout,
-        ServerBuilder::body_timeout,
-        ServerBuilder::write_timeout,
-        ServerBuilder::drain_timeout,
-    ];
-    let builder =
-        timeouts.into_iter().fold(builder(context), |builder, set| set(builder, Duration::MAX));
-    let server = TestServer::of(builder);
-    let mut client = server.client();
-    client
-        .send("GE")
-        .send("T / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\na")
-        .send("b");
-    client.answer().expect(200, "fine");
-    client.get("/worker").expect(200, "worker");
-    client.ask("GET /parked");
-    let context = take(&contexts);
-    context.set_timeout(Duration::MAX).unwrap();
-    context.response().write("parked").unwrap();
-    context.complete().unwrap();
-    client.answer().expect(200, "parked");
-    drop(client);
-    server.stop();
+    simulated(|| {
+        let (parked, contexts) = handing_over();
+        let context = app()
+            .servlet("/parked", parked)
+            .servlet("/worker", blocking(|_req, res| res.write("worker")));
+        let timeouts: [Setter; 6] = [
+            Builder::connection_timeout,
+            Builder::keep_alive_timeout,
+            Builder::head_timeout,
+            Builder::body_timeout,
+            Builder::write_timeout,
+            Builder::drain_timeout,
+        ];
+        let builder =
+            timeouts.into_iter().fold(builder(context), |builder, set| set(builder, Duration::MAX));
+        let server = TestServer::of(builder);
+        let mut client = server.client();
+        client
+            .send("GE")
+            .send("T / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\na")
+            .send("b");
+        client.answer().expect(200, "fine");
+        client.get("/worker").expect(200, "worker");
+        client.ask("GET /parked");
+        let context = take(&contexts);
+        context.set_timeout(Duration::MAX).unwrap();
+        context.response().write("parked").unwrap();
+        context.complete().unwrap();
+        client.answer().expect(200, "parked");
+        drop(client);
+        server.stop();
+    });
 }

@@ -23,7 +23,7 @@ use crate::{
     client::{Load, run_client},
     foreign::run_flood,
     plan::Mix,
-    run::{self, now},
+    run::{self, Moment},
 };
 
 /// What a run is made of; a function of its seed unless something was cut from it.
@@ -143,10 +143,10 @@ impl Scenario {
         engine.drain();
         let mut drained_after_limit = None;
         let cores = engine.wait(drain_limit).or_else(|| {
-            let begun = now();
+            let begun = Moment::now();
             engine.end_drain();
             let cores = engine.wait(Duration::from_secs(30));
-            drained_after_limit = Some(now().saturating_since(begun));
+            drained_after_limit = Some(begun.elapsed());
             cores
         });
         let Some(cores) = cores else {

@@ -217,10 +217,11 @@ pub fn others() -> usize {
 /// Lets others run; the caller goes on some time later.
 pub fn give_way(why: &'static str) {
     let world = world();
-    // An actor that unwinds must not be left: the count of panics belongs to the thread.
+    // An actor that unwinds must not be left, since the count of panics belongs to the thread; and
+    // what it waits for would never come.
     if std::thread::panicking() {
-        fail(format!("an actor {why} while it panics"));
-        return;
+        eprintln!("an actor {why} while it panics: {}", panic_place());
+        std::process::abort();
     }
     super::scheduler::give_way(&world);
 }

@@ -85,6 +85,8 @@ pub(crate) struct Counts {
     pub(crate) cancels: u64,
     #[allow(dead_code, reason = "for the test in a process of its own")]
     pub(crate) accept_pauses: u64,
+    #[allow(dead_code, reason = "for the test in a process of its own")]
+    pub(crate) accept_errors: u64,
     pub(crate) wakes: u64,
 }
 
@@ -95,6 +97,7 @@ impl Counts {
             no_buffers: stats.no_buffers.get(),
             cancels: stats.cancels.get(),
             accept_pauses: stats.accept_pauses.get(),
+            accept_errors: stats.accept_errors.get(),
             wakes: stats.wakes.get(),
         }
     }

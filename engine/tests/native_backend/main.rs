@@ -5,5 +5,7 @@
 mod connections;
 mod denied;
 mod echo;
+mod engines;
 mod harness;
+mod pitfalls;
 mod whole_core;

@@ -1,5 +1,5 @@
-//! A parked request learns soon what its client did: after a reset it is ended through its listeners,
-//! and its writers are refused; the end of the client's stream shows, and ends nothing.
+//! A parked request learns soon what its client did: after a reset it is ended through its
+//! listeners, and its writers are refused; the end of the client's stream shows, and ends nothing.
 
 use std::time::Duration;
 
