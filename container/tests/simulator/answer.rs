@@ -19,6 +19,8 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 pub(crate) enum Progress {
     Incomplete,
+    /// The client is to send the content.
+    Continue,
     Whole(Answer),
     Broken(String),
 }
@@ -104,7 +106,14 @@ impl AnswerReader {
     pub(crate) fn advance(&mut self, number: u64, plan: &Plan, is_end: bool) -> Progress {
         loop {
             let step = match self.stage {
-                Stage::Head => self.take_head(plan),
+                Stage::Head => match self.take_head(plan) {
+                    Ok(true) if self.status == 100 => {
+                        self.stage = Stage::Head;
+                        self.framing = Framing::None;
+                        return Progress::Continue;
+                    }
+                    step => step,
+                },
                 Stage::Content(left) => self.take_content(number, left, is_end),
                 Stage::ChunkSize => self.take_chunk_size(),
                 Stage::ChunkEnd => self.take_empty_line(Stage::ChunkSize),

@@ -58,6 +58,12 @@ struct Connection {
     asked: VecDeque<u64>,
     outgoing: Vec<u8>,
     sent: usize,
+    /// Content that waits for the server's word.
+    held: Vec<u8>,
+    /// Where each request of the outgoing bytes ends.
+    ends: Vec<usize>,
+    /// The sending side ends here.
+    cut_at: Option<usize>,
     /// Something that the client did, after which the connection may break at any time.
     excuse: Option<&'static str>,
     last_answered: Option<u64>,
@@ -80,6 +86,9 @@ impl Connection {
             asked: VecDeque::new(),
             outgoing: Vec::new(),
             sent: 0,
+            held: Vec::new(),
+            ends: Vec::new(),
+            cut_at: None,
             excuse: None,
             last_answered: None,
             is_half_closed: false,
@@ -95,8 +104,8 @@ impl Connection {
                 () => 1,
             };
             for _ in 0..depth {
-                let closes = depth == 1 && chance(4);
-                self.ask(mix, closes);
+                let is_alone = depth == 1;
+                self.ask(mix, is_alone && chance(4), is_alone && chance(24));
             }
             *left -= depth;
             if self.exchange() == Next::Over || *left == 0 || self.is_half_closed || chance(4) {
@@ -110,12 +119,14 @@ impl Connection {
     }
 
     /// Puts a request into the outgoing bytes.
-    fn ask(&mut self, mix: Mix, closes: bool) {
+    fn ask(&mut self, mix: Mix, closes: bool, expects_continue: bool) {
         let plan = Plan { closes, ..Plan::draw(mix) };
+        let plan = Plan { expects_continue: expects_continue && plan.is_post(), ..plan };
         let window = self.socket.as_ref().map_or(0, ClientSocket::window_bytes);
         let number = run().add(plan, window);
         self.asked.push_back(number);
-        write_request(number, &plan, &mut self.outgoing);
+        self.held = write_request(number, &plan, &mut self.outgoing);
+        self.ends.push(self.outgoing.len() + self.held.len());
         world::record("asks", number, self.outgoing.len() as u64);
     }
 
@@ -127,9 +138,12 @@ impl Connection {
         if let Some(first) = self.asked.front() {
             run().change(*first, |record| record.first_since = Some(Moment::now()));
         }
-        if hits(Fault::ClientGarbage) {
+        if self.held.is_empty() && hits(Fault::ClientGarbage) {
             self.excuse = Some("garbage was sent");
             self.outgoing.extend_from_slice(GARBAGE[draw_len(0, GARBAGE.len() - 1)]);
+        }
+        if hits(Fault::ClientCuts) {
+            self.cut();
         }
         let resets_at = hits(Fault::ClientResets).then(|| draw_len(0, self.outgoing.len()));
         let silent_at = hits(Fault::ClientSilent).then(|| draw_len(0, self.outgoing.len()));
@@ -155,6 +169,7 @@ impl Connection {
                 Ok(Next::Over) => return Next::Over,
                 Ok(Next::GoOn) if self.asked.is_empty() && self.is_all_sent() => {
                     self.outgoing.clear();
+                    self.ends.clear();
                     self.sent = 0;
                     return Next::GoOn;
                 }
@@ -165,6 +180,20 @@ impl Connection {
                     }
                 }
                 Err(error) => return self.broken(&error),
+            }
+        }
+    }
+
+    /// Ends the outgoing bytes somewhere. Requests that are whole by then want their answers.
+    fn cut(&mut self) {
+        let at = draw_len(1, self.outgoing.len());
+        self.outgoing.truncate(at);
+        self.held.clear();
+        self.cut_at = Some(at);
+        self.is_half_closed = true;
+        for (number, end) in self.asked.iter().zip(&self.ends) {
+            if *end > at {
+                run().change(*number, |record| record.is_excused = true);
             }
         }
     }
@@ -207,7 +236,9 @@ impl Connection {
             return false;
         };
         self.sent += count;
-        if self.is_all_sent() && hits(Fault::ClientHalfCloses) {
+        let is_cut = self.cut_at == Some(self.sent);
+        let may_end = self.held.is_empty() && hits(Fault::ClientHalfCloses);
+        if self.is_all_sent() && (is_cut || may_end) {
             self.is_half_closed = true;
             socket.shut_down_write();
             for number in &self.asked {
@@ -234,6 +265,10 @@ impl Connection {
             let progress = self.reader.advance(number, &run().plan(number), is_end);
             run().change(number, |record| record.received_bytes = self.reader.content_bytes());
             match progress {
+                Progress::Continue => {
+                    let held = std::mem::take(&mut self.held);
+                    self.outgoing.extend_from_slice(&held);
+                }
                 Progress::Incomplete if is_end => return Ok(self.ended()),
                 Progress::Incomplete => return Ok(Next::GoOn),
                 Progress::Broken(why) => {
@@ -350,7 +385,9 @@ impl Connection {
             && !plan.end.may_be_short();
         let lacks_name = is_own && answer.named != Some(number) && !plan.is_head;
         let lacks_extra = is_own && plan.has_extra && answer.extra.is_none() && !plan.is_head;
-        let goes_on = plan.closes && !answer.closes && !run().is_draining();
+        // A final answer in place of 100 ends the connection, since the content stays away.
+        let must_close = plan.closes || plan.expects_continue && !self.held.is_empty();
+        let goes_on = must_close && !answer.closes && !run().is_draining();
         if is_strange || lacks_name || lacks_extra || goes_on {
             world::fail(format!("the fields of the answer are wrong: {answer:?}, {record:?}"));
         }
@@ -403,7 +440,8 @@ fn is_right_content(number: u64, plan: &Plan, answer: &Answer, record: &Record) 
     is_whole || may_be_short && answer.content_bytes <= plan.answer_bytes
 }
 
-fn write_request(number: u64, plan: &Plan, out: &mut Vec<u8>) {
+/// Writes a request; what comes back is content to be held back.
+fn write_request(number: u64, plan: &Plan, out: &mut Vec<u8>) -> Vec<u8> {
     let method = match () {
         () if plan.is_head => "HEAD",
         () if plan.is_post() => "POST",
@@ -418,16 +456,27 @@ fn write_request(number: u64, plan: &Plan, out: &mut Vec<u8>) {
     if !plan.is_post() {
         head.push_str("\r\n");
         out.extend_from_slice(head.as_bytes());
-        return;
+        return Vec::new();
     }
-    if !plan.is_upload_chunked {
+    if plan.expects_continue {
+        head.push_str("Expect: 100-continue\r\n");
+    }
+    if plan.is_upload_chunked {
+        head.push_str("Transfer-Encoding: chunked\r\n\r\n");
+    } else {
         let _ = write!(head, "Content-Length: {}\r\n\r\n", plan.upload_bytes);
-        out.extend_from_slice(head.as_bytes());
+    }
+    out.extend_from_slice(head.as_bytes());
+    let mut held = Vec::new();
+    write_content(number, plan, if plan.expects_continue { &mut held } else { out });
+    held
+}
+
+fn write_content(number: u64, plan: &Plan, out: &mut Vec<u8>) {
+    if !plan.is_upload_chunked {
         out.extend_from_slice(&tagged(number, true, 0, plan.upload_bytes));
         return;
     }
-    head.push_str("Transfer-Encoding: chunked\r\n\r\n");
-    out.extend_from_slice(head.as_bytes());
     let mut offset = 0;
     while offset < plan.upload_bytes {
         let len = plan.piece_bytes().clamp(1, 5000).min(plan.upload_bytes - offset);

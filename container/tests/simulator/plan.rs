@@ -152,6 +152,8 @@ pub(crate) struct Plan {
     pub(crate) has_extra: bool,
     /// The client says that this is the last request of its connection.
     pub(crate) closes: bool,
+    /// The client sends the content when it is told to go on.
+    pub(crate) expects_continue: bool,
 }
 
 /// How much of the load is asynchronous, of 256.
@@ -209,6 +211,7 @@ impl Plan {
             is_head: kind == Kind::Plain && upload_bytes == 0 && chance(8),
             has_extra: chance(64),
             closes: false,
+            expects_continue: false,
         }
     }
 

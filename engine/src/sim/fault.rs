@@ -71,6 +71,8 @@ faults! {
     ClientResets = 50,
     /// A client ends its sending side and waits for the answers.
     ClientHalfCloses = 100,
+    /// A client ends its sending side in the middle of a request.
+    ClientCuts = 50,
     /// A client falls silent for longer than the server's patience.
     ClientSilent = 20,
     /// A client reads slowly.
