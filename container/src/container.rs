@@ -267,7 +267,7 @@ fn is_clients_doing(req: &Request, error: &Error) -> bool {
     }
 }
 
-fn answer_refusal(refusal: &crate::request::Refusal, res: &mut Response) {
+fn answer_refusal(refusal: &crate::request_note::Refusal, res: &mut Response) {
     let fields = [("Allow", &refusal.allow), ("Location", &refusal.location)];
     for (name, value) in fields {
         if let Some(value) = value

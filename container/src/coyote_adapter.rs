@@ -33,7 +33,8 @@ use crate::{
     guard::{guard, guard_drop, guard_drop_each, guard_quiet},
     methods::{Method, Methods},
     operation::ContainerOperation,
-    request::{Refusal, Request, RequestNote, host_of, version_name},
+    request::{Request, host_of, version_name},
+    request_note::{Refusal, RequestNote},
     response::Response,
     servlet::ServiceMode,
     uri,
@@ -469,6 +470,11 @@ impl Adapter for CoyoteAdapter {
 
     fn resume(&self, call: Call<Self>) -> Exchange<RequestNote> {
         let (mut request, mut response) = open(call);
+        if !request.note.previous_listeners.is_empty()
+            && let Some(context) = request.note.context.clone()
+        {
+            request.in_callback(|request| request.tell_of_start(&context));
+        }
         crate::container::take_back(&request, &mut response);
         crate::container::report(&request, &mut response);
         if request.note.dispatcher == DispatcherType::Async {

@@ -68,6 +68,7 @@ pub mod mapper;
 pub mod methods;
 pub mod operation;
 pub mod request;
+pub mod request_note;
 pub mod response;
 pub mod server;
 pub mod server_report;

@@ -2,7 +2,7 @@
 //! by value for the length of a call; servlets see it without lifetimes. Stands for
 //! `HttpServletRequest` and `connector.Request`.
 
-use std::{any::Any, borrow::Cow, collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{any::Any, borrow::Cow, net::SocketAddr, time::Duration};
 
 use ringcat_engine::{backend::Errno, sync::Arc};
 use ringcat_protocol::{
@@ -19,10 +19,11 @@ use crate::{
     container::ContainerTree,
     dispatch::{DispatchTarget, DispatcherType},
     error::{Error, Result},
-    guard::{guard, guard_drop, guard_drop_each},
+    guard::{guard, guard_drop_each},
     mapper::Mapping,
     methods::Method,
     operation::ContainerOperation,
+    request_note::{Dispatched, RequestNote},
     uri,
 };
 
@@ -34,100 +35,6 @@ pub struct Request {
     pub(crate) inner: Box<ProtocolRequest>,
     pub(crate) note: Box<RequestNote>,
     pub(crate) hook: Hook<ContainerOperation>,
-}
-
-/// The container's part of an exchange; recycled with it.
-#[derive(Default)]
-pub struct RequestNote {
-    pub(crate) tree: Option<Arc<ContainerTree>>,
-    pub(crate) mapping: Option<Mapping>,
-    /// The decoded path that `mapping` cuts.
-    pub(crate) path: String,
-    /// Where an asynchronous dispatch sent the request, if one did.
-    pub(crate) dispatched: Option<Box<Dispatched>>,
-    pub(crate) dispatcher: DispatcherType,
-    pub(crate) lacks_async_support: bool,
-    pub(crate) refusal: Option<Box<Refusal>>,
-    pub(crate) error: Option<Arc<Error>>,
-    /// Until there is a context, whose cell has them from then on.
-    pub(crate) attributes: BTreeMap<String, Attribute>,
-    pub(crate) parameters: Option<Vec<(String, String)>>,
-    /// The parameters of the form, once it was read: the content does not come again.
-    pub(crate) form: Option<Vec<(String, String)>>,
-    pub(crate) context: Option<AsyncContext>,
-    pub(crate) listeners: Vec<Box<dyn AsyncListener>>,
-    pub(crate) is_error_told: bool,
-    pub(crate) dispatch_target: Option<Box<DispatchTarget>>,
-    pub(crate) read_listener: Option<Box<dyn ReadListener>>,
-    pub(crate) is_all_data_read_sent: bool,
-    pub(crate) filters: Vec<usize>,
-}
-
-impl RequestNote {
-    /// Makes the note ready for the next exchange. What the application owns is dropped where its
-    /// panic is caught.
-    pub(crate) fn recycle(&mut self) {
-        let Self {
-            tree: _,
-            mapping,
-            path,
-            dispatched,
-            dispatcher,
-            lacks_async_support,
-            refusal,
-            error,
-            attributes,
-            parameters,
-            form,
-            context,
-            listeners,
-            is_error_told,
-            dispatch_target,
-            read_listener,
-            is_all_data_read_sent,
-            filters,
-        } = self;
-        *mapping = None;
-        path.clear();
-        *dispatched = None;
-        *dispatcher = DispatcherType::Request;
-        *lacks_async_support = false;
-        *refusal = None;
-        *is_error_told = false;
-        *dispatch_target = None;
-        *is_all_data_read_sent = false;
-        *parameters = None;
-        *form = None;
-        if let Some(context) = context.take() {
-            let left = context.parts.cell.take_attributes();
-            guard_drop_each("dropping an attribute", left.into_values());
-        }
-        filters.clear();
-        *error = None;
-        if !attributes.is_empty() {
-            guard_drop_each("dropping an attribute", std::mem::take(attributes).into_values());
-        }
-        guard_drop_each("dropping a listener", listeners.drain(..));
-        if let Some(listener) = read_listener.take() {
-            guard_drop("dropping a read listener", listener);
-        }
-    }
-}
-
-/// What an asynchronous dispatch replaced.
-pub(crate) struct Dispatched {
-    pub(crate) request_uri: String,
-    pub(crate) query: Option<String>,
-    pub(crate) original_path: String,
-    pub(crate) original_mapping: Mapping,
-}
-
-/// Why a request is answered without its servlet.
-#[derive(Clone, Debug)]
-pub(crate) struct Refusal {
-    pub(crate) status: u16,
-    pub(crate) allow: Option<String>,
-    pub(crate) location: Option<String>,
 }
 
 impl Request {
@@ -576,8 +483,19 @@ impl Request {
         self.note.listeners = listeners;
     }
 
+    /// Tells the listeners of the last round that another begins. Listeners are the owner's: a
+    /// worker leaves that to the core that gets the request back.
     fn tell_previous_listeners(&mut self, context: &AsyncContext) {
-        let mut previous = std::mem::take(&mut self.note.listeners);
+        let listeners = std::mem::take(&mut self.note.listeners);
+        self.note.previous_listeners.extend(listeners);
+        if matches!(self.hook, Hook::Core(_)) {
+            self.tell_of_start(context);
+        }
+    }
+
+    /// Calls `on_start_async` of the listeners of the last round, and forgets them.
+    pub(crate) fn tell_of_start(&mut self, context: &AsyncContext) {
+        let mut previous = std::mem::take(&mut self.note.previous_listeners);
         for listener in &mut previous {
             let mut event = AsyncEvent { context, request: self, response: None, error: None };
             if let Err(error) = guard(|| listener.on_start_async(&mut event)) {

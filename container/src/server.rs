@@ -20,7 +20,7 @@ use crate::{
     container::{ContainerTree, ValveNode},
     context::Context,
     error::{Error, Result},
-    request::RequestNote,
+    request_note::RequestNote,
     server_report::ServerReport,
     service::{Service, build_tree},
     uri::UriPolicy,

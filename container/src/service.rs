@@ -22,7 +22,7 @@ use crate::{
     error::{Error, Result},
     guard::{guard, guard_quiet},
     mapper::{ContextIndex, Mapper, MapperBuilder, WrapperIndex},
-    request::RequestNote,
+    request_note::RequestNote,
     server::Host,
     server_report::ServerReport,
     url_pattern::UrlPattern,

@@ -7,6 +7,7 @@ use ringcat::{
     Response, Result, ServiceMode, Servlet,
 };
 use ringcat_engine::{
+    current::Current,
     sim::{
         fault::Fault,
         world::{self, chance, hits},
@@ -434,9 +435,23 @@ impl Listener {
     }
 }
 
+/// Listeners run on the core that owns their request, whoever else has it meanwhile.
+fn check_owner(number: u64) {
+    let current = Current::get();
+    if current.core.is_none() || current.is_worker {
+        world::fail(format!("a listener of request {number} runs on {current:?}"));
+    }
+}
+
 impl AsyncListener for Listener {
+    fn on_start_async(&mut self, _event: &mut AsyncEvent<'_>) -> Result<()> {
+        check_owner(self.number);
+        maybe_fail(self.number)
+    }
+
     fn on_timeout(&mut self, event: &mut AsyncEvent<'_>) -> Result<()> {
         let Self { number, round, begun, since, timeout } = *self;
+        check_owner(number);
         let _callback = Callback::enter(number);
         let after = now().saturating_since(begun);
         run().see(&Seen::TimedOut { number, after, own: since.elapsed(), timeout });
@@ -469,6 +484,7 @@ impl AsyncListener for Listener {
 
     fn on_error(&mut self, event: &mut AsyncEvent<'_>) -> Result<()> {
         let Self { number, round, .. } = *self;
+        check_owner(number);
         let _callback = Callback::enter(number);
         let plan = run().plan(number);
         run().change(number, |record| record.has_erred = true);
@@ -496,6 +512,7 @@ impl AsyncListener for Listener {
 
     fn on_complete(&mut self, event: &mut AsyncEvent<'_>) -> Result<()> {
         let number = self.number;
+        check_owner(number);
         let _callback = Callback::enter(number);
         run().see(&Seen::Completed { number, is_peer_closed: event.context().peer_closed() });
         run().change(number, |record| {

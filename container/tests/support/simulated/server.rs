@@ -3,8 +3,8 @@
 use std::{cell::Cell, io, rc::Rc, sync::Arc, time::Duration};
 
 use ringcat::{
-    Connector, Context, Host, Server, ServerBuilder, ServerReport, Valve, request::RequestNote,
-    service::Service,
+    Connector, Context, Host, Server, ServerBuilder, ServerReport, Valve,
+    request_note::RequestNote, service::Service,
 };
 use ringcat_engine::{
     core_context::CoreTimeouts,
