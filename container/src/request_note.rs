@@ -1,5 +1,5 @@
-//! The container's part of an exchange: where it was mapped, what it went through, its listeners. It
-//! sits in the exchange, is created once, and recycled with it.
+//! The container's part of an exchange: where it was mapped, what it went through, its listeners.
+//! It sits in the exchange, is created once, and recycled with it.
 
 use std::collections::BTreeMap;
 
