@@ -226,6 +226,7 @@ const UNSAFE_FILES: &[&str] = &[
     "engine/tests/native_backend/denied.rs",
     "engine/tests/native_backend/whole_core.rs",
     "engine/tests/native_file_limit.rs",
+    "engine/tests/native_memory_limit.rs",
     "engine/tests/signals.rs",
 ];
 

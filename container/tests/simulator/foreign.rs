@@ -9,7 +9,7 @@ use crate::{
     application::target_of,
     checkers::Seen,
     plan::{End, Plan, tagged},
-    run::{Record, run},
+    run::{Moment, Record, run},
 };
 
 /// Bytes that a response may have under way before writers wait: the default of the server.
@@ -96,8 +96,9 @@ fn write_answer(number: u64, context: &AsyncContext) -> Result<()> {
                 world::sleep(Duration::from_micros(draw(50, 5000)));
             }
         } else {
+            let begun = Moment::now();
             let written = response.write(piece);
-            run().see(&Seen::WriteEnded { number });
+            run().see(&Seen::WriteEnded { number, begun });
             written.inspect_err(|error| check_timeout(number, offset, error))?;
         }
         offset += len;
@@ -106,6 +107,11 @@ fn write_answer(number: u64, context: &AsyncContext) -> Result<()> {
             response.flush()?;
             let may_change_head = response.set_status(203).is_ok();
             run().see(&Seen::Flushed { number, end: offset, may_change_head });
+            // Nothing else that it does must be needed for the bytes to leave. (A servlet that joins
+            // its writer would hold its core as long.)
+            if plan.end != End::EagerForeign && chance(24) {
+                world::sleep(Duration::from_micros(draw(1, 400_000)));
+            }
         }
         if chance(32) {
             world::give_way("between two writes");

@@ -10,7 +10,7 @@
 //! | P8: an enter that only submits brings no completion | `completions_come_although_every_enter_submits` |
 //! | P9: an enter that submitted does not report that its time is over | `deadlines_are_kept_although_every_enter_submits` |
 //! | P11: a close alone ends no receive and sends no FIN | `connections::a_close_with_an_armed_receive_sends_a_fin_and_closed_is_last` |
-//! | P12: an accept in flight keeps the port of a closed listener | `a_stopped_acceptor_frees_its_port_before_it_says_so`, `a_dropped_backend_frees_its_port`, `connections::stop_closes_what_is_open` |
+//! | P12: an accept in flight keeps the port of a closed listener | `a_stopped_acceptor_frees_its_port_before_it_says_so`, `a_dropped_backend_frees_its_port` and the test below it, `connections::stop_closes_what_is_open` |
 //! | P13: a dropped ring interrupts its thread's next blocking call | `starting_and_ending_engines_interrupts_nobody`, `rings_follow_one_another_on_a_thread` |
 //! | P14: an accept that is armed again without descriptors spins | `accepting_pauses_without_descriptors_and_goes_on_after_a_close` in `native_file_limit.rs` |
 //! | P15: the end of stream comes with the last data | `connections::the_end_of_stream_comes_after_the_data_and_the_answer_still_leaves` |
@@ -101,6 +101,8 @@ fn wakes_survive_full_queues() {
 /// What a core saw of a burst.
 #[derive(Debug, Default)]
 struct Burst {
+    /// The time of the present turn, by which turns are told apart.
+    turn: Timestamp,
     turns: usize,
     in_turn: usize,
     turn_max: usize,
@@ -108,6 +110,15 @@ struct Burst {
     /// Served after the deadline and before the timeout.
     late: usize,
     is_timed_out: bool,
+}
+
+impl Burst {
+    fn look_at(&mut self, turn: Timestamp) {
+        if std::mem::replace(&mut self.turn, turn) != turn {
+            self.turns += 1;
+            self.in_turn = 0;
+        }
+    }
 }
 
 /// P7: all are ready at once, and a deadline passes while they are served.
@@ -139,7 +150,9 @@ fn check_burst(options: NativeOptions) {
             }
             (Event::Received(conn, _), Some((burst, deadline))) => {
                 assert!(waiting.remove(&conn), "{conn:?} is served twice");
+                burst.look_at(turn.now);
                 burst.in_turn += 1;
+                burst.turn_max = burst.turn_max.max(burst.in_turn);
                 burst.served += 1;
                 burst.late += usize::from(!burst.is_timed_out && turn.io.now() >= *deadline);
                 // A handler has its work too: 50 ms for all.
@@ -149,8 +162,7 @@ fn check_burst(options: NativeOptions) {
             (Event::Timeout, Some((burst, deadline))) => {
                 // None of those that still wait may be taken for silent.
                 assert!(waiting.iter().all(|conn| turn.io.unread(*conn)));
-                burst.turns += 1;
-                burst.turn_max = burst.turn_max.max(std::mem::take(&mut burst.in_turn));
+                burst.look_at(turn.now);
                 if turn.now >= *deadline {
                     burst.is_timed_out = true;
                     *turn.deadline = None;
@@ -386,7 +398,7 @@ fn starting_and_ending_engines_interrupts_nobody() {
     }
 }
 
-/// P13: each ring comes right after another was dropped, and its first wait is interrupted.
+/// P13: the kernel takes a ring apart while the next one waits on the same thread.
 #[test]
 fn rings_follow_one_another_on_a_thread() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -402,7 +414,7 @@ fn rings_follow_one_another_on_a_thread() {
             Event::Accepted { conn, .. } => turn.push(Command::Demand(conn, true)),
             Event::Received(..) => {
                 is_served = true;
-                *turn.deadline = Some(turn.now + Duration::from_millis(2));
+                *turn.deadline = Some(turn.now + Duration::from_millis(20));
             }
             Event::Timeout if turn.deadline.is_some_and(|at| at <= turn.now) => {
                 turn.push(Command::Stop);
@@ -410,10 +422,8 @@ fn rings_follow_one_another_on_a_thread() {
             _ => {}
         };
         let io = backend.io();
-        let start = Instant::now();
         backend.run(&mut TestCore::new(on_event, io, receiver)).unwrap();
         assert!(is_served);
-        assert!(start.elapsed() < PATIENCE);
     }
 }
 

@@ -45,6 +45,8 @@ use std::time::Duration;
 use ringcat::ServerReport;
 use ringcat_engine::{observe::Observation, sim::engine::CoreEnd};
 
+use crate::run::Moment;
+
 /// What applications and clients saw.
 #[derive(Debug)]
 pub(crate) enum Seen<'a> {
@@ -72,7 +74,7 @@ pub(crate) enum Seen<'a> {
     /// A thread flushed what it wrote so far; whether the head could still be changed then.
     Flushed { number: u64, end: usize, may_change_head: bool },
     /// A write of a thread came to an end, whichever.
-    WriteEnded { number: u64 },
+    WriteEnded { number: u64, begun: Moment },
     /// A write was accepted; so much is under way now at most, and may be.
     Written { number: u64, under_way: usize, bound: usize },
     /// An answer is whole; `named` is the request that it says it answers.

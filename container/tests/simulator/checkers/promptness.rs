@@ -44,9 +44,10 @@ impl Checker for Promptness {
                     ));
                 }
             }
-            Seen::WriteEnded { number } => {
+            Seen::WriteEnded { number, begun } => {
                 let completed = run().record(*number).completed_at;
-                if let Some(took) = completed.map(Moment::elapsed).filter(|took| *took > SOON) {
+                let waited = completed.map(|completed| completed.max(*begun).elapsed());
+                if let Some(took) = waited.filter(|took| *took > SOON) {
                     return Err(format!(
                         "a writer of request {number} waited on for {took:?} after its end"
                     ));
