@@ -13,7 +13,6 @@ use std::{
     fmt, io,
     os::fd::{AsFd, AsRawFd},
     rc::Rc,
-    thread,
     time::Duration,
 };
 
@@ -341,19 +340,10 @@ fn discard(completion: Completion) {
 
 /// Makes a ring; a smaller one where locked memory is short.
 fn open_ring(mut setup: Setup, stats: &Rc<NativeStats>) -> io::Result<Ring> {
-    // The kernel gives the memory of a closed ring, as the probe's, back with a delay.
-    let mut retries = ENOMEM_RETRIES;
     loop {
-        match Ring::new(setup, Rc::clone(stats)) {
+        match Ring::new(setup, stats) {
             Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
-                if retries > 0 {
-                    retries -= 1;
-                    thread::sleep(ENOMEM_PAUSE);
-                } else if let Some(smaller) = setup.halved() {
-                    setup = smaller;
-                } else {
-                    return Err(error);
-                }
+                setup = setup.halved().ok_or(error)?;
             }
             made => return made,
         }
@@ -365,9 +355,3 @@ const BATCH_MAX: usize = 1024;
 
 /// How long the end waits for what is in flight.
 const END_MAX: Duration = Duration::from_secs(1);
-
-/// Tries to make a ring of the full size, 100 ms in all.
-const ENOMEM_RETRIES: u32 = 20;
-
-/// Between two such tries.
-const ENOMEM_PAUSE: Duration = Duration::from_millis(5);

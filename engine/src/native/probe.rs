@@ -151,7 +151,7 @@ fn make_ring(options: &NativeOptions) -> io::Result<(Ring, Setup)> {
         let NativeOptions { sq_entries, cq_entries, .. } = *options;
         let mut setup = Some(Setup { task_run, sq_entries, cq_entries });
         while let Some(wish) = setup {
-            match Ring::new(wish, Rc::default()) {
+            match Ring::new(wish, &Rc::default()) {
                 Ok(ring) => return Ok((ring, wish)),
                 Err(error) => {
                     setup = match error.raw_os_error() {

@@ -9,12 +9,19 @@ use std::{
     io,
     os::fd::{AsRawFd, RawFd},
     rc::Rc,
+    thread,
     time::Duration,
 };
 
 use io_uring::{EnterFlags, IoUring, Submitter, cqueue, types};
 
 use super::{operation::Operation, stats::NativeStats};
+
+/// Tries to make a ring of one size, 50 ms in all. A delay of 20 to 30 ms was seen.
+const ENOMEM_RETRIES: u32 = 10;
+
+/// Between two such tries.
+const ENOMEM_PAUSE: Duration = Duration::from_millis(5);
 
 /// When the kernel runs what completes an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,11 +112,25 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Makes a ring that belongs to the calling thread.
+    /// Makes a ring that belongs to the calling thread. Where locked memory is short it tries for
+    /// a moment: the kernel gives the memory of a closed ring, the probe's or a predecessor's,
+    /// back with a delay.
     ///
     /// # Errors
     /// The kernel refused: `EINVAL` where it lacks a flag, `ENOMEM` at the locked memory limit.
-    pub(crate) fn new(setup: Setup, stats: Rc<NativeStats>) -> io::Result<Self> {
+    pub(crate) fn new(setup: Setup, stats: &Rc<NativeStats>) -> io::Result<Self> {
+        for _ in 0..ENOMEM_RETRIES {
+            match Self::open(setup, Rc::clone(stats)) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+                    thread::sleep(ENOMEM_PAUSE);
+                }
+                made => return made,
+            }
+        }
+        Self::open(setup, Rc::clone(stats))
+    }
+
+    fn open(setup: Setup, stats: Rc<NativeStats>) -> io::Result<Self> {
         let mut builder = IoUring::builder();
         builder.dontfork().setup_clamp().setup_cqsize(setup.cq_entries);
         match setup.task_run {
@@ -303,7 +324,7 @@ mod tests {
 
     fn ring(sq_entries: u32, cq_entries: u32) -> Ring {
         let setup = Setup { task_run: TaskRun::Deferred, sq_entries, cq_entries };
-        Ring::new(setup, Rc::default()).unwrap()
+        Ring::new(setup, &Rc::default()).unwrap()
     }
 
     #[test]
