@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(150);
 const DEPTH_MAX: u64 = 12;
 
 /// And rarely so many: more than one turn answers.
-const DEPTH_LARGE_MAX: u64 = 90;
+const DEPTH_LARGE_MAX: u64 = 160;
 
 /// Longer than the server waits for the rest of a head or content, and for the next request.
 const REST_TIMEOUT: Duration = Duration::from_secs(25);
@@ -99,7 +99,7 @@ impl Connection {
     fn run(&mut self, left: &mut u64, mix: Mix) {
         loop {
             let depth = match () {
-                () if chance(2) => draw(1, DEPTH_LARGE_MAX).min(*left),
+                () if chance(3) => draw(1, DEPTH_LARGE_MAX).min(*left),
                 () if chance(96) => draw(1, DEPTH_MAX).min(*left),
                 () => 1,
             };
@@ -321,6 +321,10 @@ impl Connection {
     }
 
     fn reset(&mut self) -> Next {
+        if chance(128) {
+            // By then what it asked for is parked, if it is ever.
+            world::sleep(Duration::from_micros(draw(1, 700_000)));
+        }
         self.excuse = Some("the client reset the connection");
         self.excuse_all();
         for number in &self.asked {

@@ -186,7 +186,12 @@ impl Plan {
         };
         let wants_upload = kind == Kind::Reader || chance(40);
         let upload_bytes = if wants_upload { size(200_000) as usize } else { 0 };
-        let micros = if chance(128) { draw(0, 200) } else { draw(0, 30_000) };
+        let micros = match () {
+            // Longer than the server needs to learn what a client did.
+            () if chance(4) => draw(1_500_000, 4_000_000),
+            () if chance(128) => draw(0, 200),
+            () => draw(0, 30_000),
+        };
         Self {
             kind,
             end,
