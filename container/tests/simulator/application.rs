@@ -324,7 +324,12 @@ impl Servlet for Asynchronous {
         let listener = Listener::new(number, round, timeout);
         let since = listener.since;
         let context = req.start_async()?;
-        context.set_timeout(timeout)?;
+        if plan.sets_timeout_late && self.mode == ServiceMode::Collected {
+            context.set_timeout(Duration::ZERO)?;
+            foreign::spawn_timeout(number, context.clone(), timeout, since);
+        } else {
+            context.set_timeout(timeout)?;
+        }
         context.add_listener(listener)?;
         if plan.is_impolite {
             run().keep_context(number, context.clone());
@@ -336,7 +341,9 @@ impl Servlet for Asynchronous {
         pause();
         be_impolite(req, (number, round));
         if self.mode == ServiceMode::Collected {
-            run().change(number, |record| record.parked_after = Some(since.elapsed()));
+            run().change(number, |record| {
+                record.parked_after = record.parked_after.max(Some(since.elapsed()));
+            });
         }
         maybe_fail(number)
     }
@@ -487,7 +494,13 @@ impl AsyncListener for Listener {
         check_owner(number);
         let _callback = Callback::enter(number);
         let plan = run().plan(number);
-        run().change(number, |record| record.has_erred = true);
+        let erred_round = run().change(number, |record| {
+            record.has_erred = true;
+            std::mem::replace(&mut record.erred_round, round)
+        });
+        if erred_round == round {
+            world::fail(format!("request {number} was told twice of an error in round {round}"));
+        }
         pause();
         be_impolite(event.request(), (number, round));
         let context = event.context().clone();

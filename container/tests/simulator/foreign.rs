@@ -21,11 +21,7 @@ const SLACK_BYTES: usize = 32 << 10;
 /// How long a round may take.
 pub(crate) fn timeout_of(plan: &Plan) -> Duration {
     match plan.end {
-        End::TimeoutUnhandled
-        | End::TimeoutCompletes
-        | End::TimeoutDispatches
-        | End::TimeoutRace
-        | End::TimeoutDispatchRace => plan.timeout,
+        end if end.is_timed() => plan.timeout,
         End::Peer if !run().is_flood() => plan.timeout,
         _ => Duration::from_secs(120),
     }
@@ -209,6 +205,24 @@ pub(crate) fn run_flood(mut is_over: impl FnMut() -> bool) {
             decide(number, round, "complete of many", context.complete());
         }
     }
+}
+
+/// Sets the timeout of a round that has begun `since`; it counts from the round's start all the
+/// same.
+pub(crate) fn spawn_timeout(number: u64, context: AsyncContext, timeout: Duration, since: Moment) {
+    world::spawn("timeout", move || {
+        world::sleep(Duration::from_micros(draw(1, 60_000)));
+        // Noted before and after: it may have fired by the time the call returns.
+        let note = || {
+            run().change(number, |record| {
+                record.parked_after = record.parked_after.max(Some(since.elapsed()));
+            });
+        };
+        note();
+        if context.set_timeout(timeout).is_ok() {
+            note();
+        }
+    });
 }
 
 /// Keeps a handle until the request has ended, and longer.

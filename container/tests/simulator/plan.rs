@@ -107,6 +107,18 @@ impl End {
         )
     }
 
+    /// Whether the round is to time out, or may.
+    pub(crate) fn is_timed(self) -> bool {
+        matches!(
+            self,
+            Self::TimeoutUnhandled
+                | Self::TimeoutCompletes
+                | Self::TimeoutDispatches
+                | Self::TimeoutRace
+                | Self::TimeoutDispatchRace
+        )
+    }
+
     /// Whether the servlet fails once it has started async.
     pub(crate) fn fails_after_start(self) -> bool {
         matches!(self, Self::FailsAfterStart | Self::FailsAndCompletes | Self::FailsAndDispatches)
@@ -139,6 +151,8 @@ pub(crate) struct Plan {
     pub(crate) announces_length: bool,
     pub(crate) delay: Duration,
     pub(crate) timeout: Duration,
+    /// The timeout is set by another thread, some time after the start.
+    pub(crate) sets_timeout_late: bool,
     /// More threads try to end the request.
     pub(crate) has_rivals: bool,
     /// Callbacks make calls that are illegal there, and have threads make some.
@@ -208,6 +222,7 @@ impl Plan {
             announces_length: chance(64),
             delay: Duration::from_micros(micros),
             timeout: Duration::from_micros(draw(1, 40_000)),
+            sets_timeout_late: end.is_timed() && chance(64),
             // A rival that comes late would end a later round than it means to.
             has_rivals: end != End::Rounds && chance(64),
             is_impolite: end != End::Rounds && chance(48),

@@ -26,8 +26,9 @@ pub(crate) struct Record {
     pub(crate) has_timed_out: bool,
     /// The target of a dispatch was entered: between two rounds another may begin.
     pub(crate) is_dispatched: bool,
-    /// `on_error` ran.
+    /// `on_error` ran, the last time in this round.
     pub(crate) has_erred: bool,
+    pub(crate) erred_round: u32,
     /// `on_complete` ran.
     pub(crate) is_completed: bool,
     pub(crate) completed_at: Option<Moment>,
@@ -106,6 +107,7 @@ impl Run {
             has_timed_out: false,
             is_dispatched: false,
             has_erred: false,
+            erred_round: 0,
             is_completed: false,
             completed_at: None,
             parked_after: None,

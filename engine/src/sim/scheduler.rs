@@ -64,6 +64,7 @@ struct Actor {
     state: State,
     /// An unpark that no park has answered.
     has_token: bool,
+    stalled_nanos: u64,
     /// Counts waits, so that the timer of an earlier one is known.
     waits: u32,
 }
@@ -145,6 +146,7 @@ impl Scheduler {
             current: Current::default(),
             state: State::Ready,
             has_token: false,
+            stalled_nanos: 0,
             waits: 0,
         };
         let slot = match self.free.pop() {
@@ -204,6 +206,10 @@ impl Scheduler {
             let actor = &mut self.actors[slot as usize];
             let is_waiting = matches!(actor.state, State::Parked | State::Stalled);
             if is_waiting && actor.waits == waits {
+                // Lost once it is over: until then nobody knows.
+                if actor.state == State::Stalled {
+                    world::lose(actor.stalled_nanos);
+                }
                 actor.state = State::Ready;
                 self.ready.push(slot);
             }
@@ -309,10 +315,10 @@ fn next(world: &World) -> Option<u32> {
     drop(rng);
     if world::hits(Fault::CoreStall) {
         let nanos = world.rng.borrow_mut().u64(..50_000_000);
-        world::lose(nanos);
         let mut scheduler = world.scheduler.borrow_mut();
         let actor = &mut scheduler.actors[slot as usize];
         actor.state = State::Stalled;
+        actor.stalled_nanos = nanos;
         actor.waits = actor.waits.wrapping_add(1);
         scheduler.set_timer(slot, now + Duration::from_nanos(nanos));
         drop(scheduler);
