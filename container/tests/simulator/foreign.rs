@@ -103,8 +103,8 @@ fn write_answer(number: u64, context: &AsyncContext) -> Result<()> {
             response.flush()?;
             let may_change_head = response.set_status(203).is_ok();
             run().see(&Seen::Flushed { number, end: offset, may_change_head });
-            // Nothing else that it does must be needed for the bytes to leave. (A servlet that joins
-            // its writer would hold its core as long.)
+            // Nothing else that it does must be needed for the bytes to leave. (A servlet that
+            // joins its writer would hold its core as long.)
             if plan.end != End::EagerForeign && chance(24) {
                 world::sleep(Duration::from_micros(draw(1, 400_000)));
             }
