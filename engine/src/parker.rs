@@ -110,7 +110,7 @@ mod tests {
         // The token of the line above may be left; it must not end a wait either.
         let parker = Arc::new(Parker::new(None));
         let waker = Waker::from(Arc::clone(&parker));
-        let other = thread::spawn(move || waker.wake());
+        let other = std::thread::spawn(move || waker.wake());
         assert!(parker.park());
         other.join().expect("the other thread only wakes");
     }
