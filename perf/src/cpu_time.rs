@@ -6,6 +6,9 @@ use std::{fs, io, time::Duration};
 /// Clock ticks a second in /proc: `USER_HZ`, which Linux fixes at 100 for programs.
 const TICKS_PER_SECOND: u64 = 100;
 
+/// "No such process": what a read of the `stat` of a thread says that has ended since its open.
+const ESRCH: i32 = 3;
+
 /// CPU time that a process used, in ticks of 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuTime {
@@ -25,8 +28,13 @@ impl CpuTime {
         for task in fs::read_dir(format!("/proc/{pid}/task"))? {
             let stat = match fs::read_to_string(task?.path().join("stat")) {
                 Ok(stat) => stat,
-                // The thread ended between the listing and this.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                // The thread ended between the listing and this, before or after the open.
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound
+                        || error.raw_os_error() == Some(ESRCH) =>
+                {
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let time = Self::parse(&stat).ok_or_else(|| {
