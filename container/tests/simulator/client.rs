@@ -345,7 +345,7 @@ impl Connection {
             let record = run().record(number);
             let end = record.plan.end;
             let is_failing = (end.may_fail() || end.fails_after_start()) && record.round > 0;
-            record.has_failed || record.has_timed_out || is_failing
+            record.has_failed || record.has_timed_out || is_failing || may_be_refused(&record)
         };
         let mut concerned = self.last_answered.iter().chain(&self.asked);
         if concerned.any(|number| has_failed(*number)) {
@@ -415,7 +415,7 @@ impl Connection {
                     plan.end.may_fail() || plan.end.fails_after_start() || plan.is_impolite;
                 record.has_failed || record.has_timed_out || is_async_failure && record.round > 0
             }
-            503 => matches!(plan.kind, Kind::Blocking) || plan.is_open_to_dispatches(),
+            503 => may_be_refused(&record),
             400..=599 => self.excuse.is_some() || record.is_excused,
             _ => false,
         };
@@ -426,6 +426,12 @@ impl Connection {
             ));
         }
     }
+}
+
+/// Whether a full pool may have refused the servlet of the request, or the target of its dispatch.
+fn may_be_refused(record: &Record) -> bool {
+    let plan = &record.plan;
+    plan.kind == Kind::Blocking || plan.is_open_to_dispatches() && record.round > 0
 }
 
 /// Whether an answer of status 200 has the content that its plan says.

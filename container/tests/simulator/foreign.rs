@@ -240,7 +240,11 @@ pub(crate) fn spawn_stale(number: u64, context: AsyncContext) {
         if !record.is_completed || !record.is_answered {
             return;
         }
-        world::sleep(Duration::from_millis(draw(60, 400)));
+        // Its core may stall as long in the middle of the turn that closes the cell.
+        let (answered, patience) = (Moment::now(), Duration::from_millis(draw(60, 400)));
+        while answered.elapsed() < patience {
+            world::sleep(patience.saturating_sub(answered.elapsed()));
+        }
         let response = context.response();
         let calls: [(&str, Result<()>); 6] = [
             ("write", response.try_write("stale")),

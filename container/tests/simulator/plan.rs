@@ -215,7 +215,7 @@ impl Plan {
             answer_bytes: if matches!(end, End::Foreign | End::EagerForeign) && chance(20) {
                 draw(60_000, 400_000) as usize
             } else {
-                size(600_000) as usize
+                size(400_000) as usize
             },
             pieces: draw(1, 6) as usize,
             flushes: chance(64),
@@ -283,10 +283,11 @@ fn tag_word(number: u64, is_upload: bool, index: usize) -> u64 {
 
 /// A content from `start` on.
 pub(crate) fn tagged(number: u64, is_upload: bool, start: usize, len: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(len + 16);
-    let first = start / 8;
-    for index in first..(start + len).div_ceil(8) {
-        bytes.extend_from_slice(&tag_word(number, is_upload, index).to_le_bytes());
+    let words = start / 8..(start + len).div_ceil(8);
+    let mut bytes = vec![0; words.len() * 8];
+    let (places, _) = bytes.as_chunks_mut();
+    for (place, index) in places.iter_mut().zip(words) {
+        *place = tag_word(number, is_upload, index).to_le_bytes();
     }
     bytes.drain(..start % 8);
     bytes.truncate(len);

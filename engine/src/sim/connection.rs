@@ -228,6 +228,7 @@ impl SimConnection {
     /// Ends the sending side.
     pub(crate) fn end_write_side(&mut self) {
         self.write = WriteSide::Ended;
+        world::record("server ends its side", 0, u64::from(self.link.peer.port()));
         self.link.down.borrow_mut().is_ended = true;
         self.link.touch_client();
     }
@@ -237,6 +238,8 @@ impl SimConnection {
         self.is_closing = true;
         let late = if hits(Fault::LateClose) { world::draw(1, 5_000_000) } else { 0 };
         self.close_due = now + Duration::from_nanos(late);
+        let unread = self.link.up.borrow().bytes.len() as u64;
+        world::record("server closes", unread, u64::from(self.link.peer.port()));
         close_link(&self.link);
     }
 

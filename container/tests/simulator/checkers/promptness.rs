@@ -29,9 +29,10 @@ impl Checker for Promptness {
             // A worker that is inside may write as long as its client reads slowly.
             Seen::EndDecided { number, .. } if run().plan(*number).kind == Kind::Blocking => {}
             // It was seen before the caller could say so; or it is seen when the callback ends.
-            Seen::EndDecided { number, .. }
+            Seen::EndDecided { number, round }
                 if run().record(*number).is_dispatched
-                    || run().record(*number).callbacks_running > 0 => {}
+                    || run().record(*number).callbacks_running > 0
+                    || run().record(*number).round > *round => {}
             Seen::EndDecided { number, .. } => {
                 entry(&mut self.decided, *number).get_or_insert_with(Moment::now);
             }
