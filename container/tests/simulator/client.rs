@@ -341,14 +341,8 @@ impl Connection {
         self.socket = None;
         // It may have failed after its answer was whole; its connection closes all the same.
         // And the reset that answers what is still sent then may destroy answers before it.
-        let has_failed = |number| {
-            let record = run().record(number);
-            let end = record.plan.end;
-            let is_failing = (end.may_fail() || end.fails_after_start()) && record.round > 0;
-            record.has_failed || record.has_timed_out || is_failing || may_be_refused(&record)
-        };
         let mut concerned = self.last_answered.iter().chain(&self.asked);
-        if concerned.any(|number| has_failed(*number)) {
+        if concerned.any(|number| run().record(*number).may_be_in_error()) {
             self.excuse.get_or_insert("the connection of a request that failed may close");
         }
         for (place, number) in std::mem::take(&mut self.asked).into_iter().enumerate() {
@@ -415,7 +409,7 @@ impl Connection {
                     plan.end.may_fail() || plan.end.fails_after_start() || plan.is_impolite;
                 record.has_failed || record.has_timed_out || is_async_failure && record.round > 0
             }
-            503 => may_be_refused(&record),
+            503 => record.may_be_refused(),
             400..=599 => self.excuse.is_some() || record.is_excused,
             _ => false,
         };
@@ -426,12 +420,6 @@ impl Connection {
             ));
         }
     }
-}
-
-/// Whether a full pool may have refused the servlet of the request, or the target of its dispatch.
-fn may_be_refused(record: &Record) -> bool {
-    let plan = &record.plan;
-    plan.kind == Kind::Blocking || plan.is_open_to_dispatches() && record.round > 0
 }
 
 /// Whether an answer of status 200 has the content that its plan says.

@@ -117,10 +117,10 @@ fn write_answer(number: u64, context: &AsyncContext) -> Result<()> {
 }
 
 /// While a callback of the request runs, another bound holds: nobody may wait for the owner then.
-/// After a `send_error` what is written is dropped, and never arrives.
+/// What is written to an answer in error is dropped, and never arrives.
 fn check_credit(number: u64, written_bytes: usize, begun: &Record) {
     let record = run().record(number);
-    let is_dropped = begun.plan.is_impolite;
+    let is_dropped = begun.plan.is_impolite || record.may_be_in_error();
     if is_dropped || begun.callbacks_running > 0 || record.callbacks_begun > begun.callbacks_begun {
         return;
     }

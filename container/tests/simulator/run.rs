@@ -13,7 +13,7 @@ use ringcat_engine::{observe::Observation, sim::world, timestamp::Timestamp};
 
 use crate::{
     checkers::{Checkers, End, Seen},
-    plan::Plan,
+    plan::{Kind, Plan},
 };
 
 /// What is known of a request.
@@ -55,6 +55,23 @@ pub(crate) struct Record {
     /// Callbacks of its application that began, and that run.
     pub(crate) callbacks_begun: u32,
     pub(crate) callbacks_running: u32,
+}
+
+impl Record {
+    /// Whether the answer may be an error report by now: what else is written is dropped then, and
+    /// the connection may close.
+    pub(crate) fn may_be_in_error(&self) -> bool {
+        let end = self.plan.end;
+        let is_failing = (end.may_fail() || end.fails_after_start()) && self.round > 0;
+        let has_failed = self.has_failed || self.has_timed_out || self.has_erred;
+        has_failed || is_failing || self.may_be_refused()
+    }
+
+    /// Whether a full pool may have refused the servlet, or the target of a dispatch.
+    pub(crate) fn may_be_refused(&self) -> bool {
+        let plan = &self.plan;
+        plan.kind == Kind::Blocking || plan.is_open_to_dispatches() && self.round > 0
+    }
 }
 
 /// The shared part of a run.
