@@ -1,7 +1,11 @@
 //! The handle of an asynchronous request: `Send`, `Clone`, usable from any thread, and an error
 //! once the request is over. Stands for `AsyncContext` and `AsyncContextImpl`.
 
-use std::{any::Any, time::Duration};
+use std::{
+    any::Any,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use ringcat_engine::{current::Current, sync::Arc};
@@ -12,7 +16,7 @@ use ringcat_protocol::{
 };
 
 use crate::{
-    async_listener::AsyncListener,
+    async_listener::{AddedListener, AsyncListener, WriteListener},
     container::ContainerTree,
     dispatch::DispatchTarget,
     error::{Error, Result},
@@ -20,6 +24,7 @@ use crate::{
     mapper::Mapping,
     operation::ContainerOperation,
     request::{Attribute, latin1, millis},
+    request_wrapper::RequestWrapper,
     uri,
 };
 
@@ -41,6 +46,26 @@ pub(crate) struct AsyncParts {
     pub(crate) mapping: Mapping,
     /// The client's path within the context, decoded.
     pub(crate) path: String,
+    pub(crate) place: Mutex<RoundPlace>,
+}
+
+/// Where the present round was started.
+#[derive(Default)]
+pub(crate) struct RoundPlace {
+    /// The path within the context of the request that was given; none for the client's.
+    path: Option<Box<str>>,
+    is_wrapped: bool,
+}
+
+impl AsyncParts {
+    pub(crate) fn set_place(&self, path: Option<String>, is_original: bool) {
+        let path = path.map(String::into_boxed_str);
+        *self.lock_place() = RoundPlace { path, is_wrapped: !is_original };
+    }
+
+    fn lock_place(&self) -> MutexGuard<'_, RoundPlace> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl AsyncContext {
@@ -66,7 +91,10 @@ impl AsyncContext {
     /// # Errors
     /// As [`AsyncContext::complete`]; a round has one dispatch.
     pub fn dispatch(&self) -> Result<()> {
-        let path = uri::encode_path(&self.parts.path);
+        let path = {
+            let place = self.parts.lock_place();
+            uri::encode_path(place.path.as_deref().unwrap_or(&self.parts.path))
+        };
         self.dispatch_to(&path)
     }
 
@@ -77,7 +105,33 @@ impl AsyncContext {
     /// Illegal argument: a relative path. Unsupported: nothing is mapped there, or the path leads
     /// out of the context. Illegal state as for [`AsyncContext::complete`].
     pub fn dispatch_to(&self, path: &str) -> Result<()> {
-        let target = self.target(path)?;
+        let AsyncParts { tree, mapping, .. } = &*self.parts;
+        self.dispatch_at(DispatchTarget::find(tree, mapping.context, path)?)
+    }
+
+    /// Sends the request to `path` in the application at `context_path`, of the same host.
+    ///
+    /// # Errors
+    /// As [`AsyncContext::dispatch_to`]. Unsupported: there is no such application, or this one
+    /// may not dispatch to others, see
+    /// [`Context::cross_context`](crate::context::Context::cross_context).
+    pub fn dispatch_in(&self, context_path: &str, path: &str) -> Result<()> {
+        let AsyncParts { tree, mapping, .. } = &*self.parts;
+        let unsupported = |why: &str| {
+            Error::unsupported(format!("dispatch to {path:?} in {context_path:?}: {why}"))
+        };
+        let context = tree
+            .mapper
+            .context_of(mapping.host, context_path)
+            .filter(|context| tree.context(*context).path == context_path)
+            .ok_or_else(|| unsupported("there is no such application"))?;
+        if context != mapping.context && !tree.context(mapping.context).is_cross_context {
+            return Err(unsupported("the application is not declared cross_context"));
+        }
+        self.dispatch_at(DispatchTarget::find(tree, context, path)?)
+    }
+
+    fn dispatch_at(&self, target: DispatchTarget) -> Result<()> {
         let cell = &self.parts.cell;
         let operation = ContainerOperation::Dispatch(target);
         cell.call(Some(Event::Dispatch(cell.side())), Some(operation), Look::Always)
@@ -107,8 +161,47 @@ impl AsyncContext {
     /// # Errors
     /// Illegal state: the request is over.
     pub fn add_listener(&self, listener: impl AsyncListener) -> Result<()> {
-        let operation = ContainerOperation::AddListener(Box::new(listener));
+        let listener = AddedListener { listener: Box::new(listener), wrappers: None };
+        let operation = ContainerOperation::AddListener(listener);
         self.parts.cell.call(None, Some(operation), Look::Never).map(|_| ()).map_err(call_error)
+    }
+
+    /// As [`AsyncContext::add_listener`]; its events come with `wrappers` on the request.
+    ///
+    /// # Errors
+    /// Illegal state: the request is over.
+    pub fn add_listener_with(
+        &self,
+        listener: impl AsyncListener,
+        wrappers: &[std::sync::Arc<dyn RequestWrapper>],
+    ) -> Result<()> {
+        let wrappers = Some(wrappers.into());
+        let operation = ContainerOperation::AddListener(AddedListener {
+            listener: Box::new(listener),
+            wrappers,
+        });
+        self.parts.cell.call(None, Some(operation), Look::Never).map(|_| ()).map_err(call_error)
+    }
+
+    /// Makes a listener of a type; [`AsyncContext::add_listener`] adds it.
+    ///
+    /// # Errors
+    /// A servlet error: its `default` panicked. Illegal state: the request is over.
+    pub fn create_listener<L: AsyncListener + Default>(&self) -> Result<L> {
+        self.refuse_closed()?;
+        guard(|| Ok(L::default()))
+            .map_err(|error| Error::servlet(format!("a listener could not be made: {error}")))
+    }
+
+    /// Whether the present round was started with the client's request as it came, without
+    /// wrappers and outside of a forward.
+    pub fn has_original_request_and_response(&self) -> bool {
+        !self.parts.lock_place().is_wrapped
+    }
+
+    /// Whether the request is in a round that was started and not ended (`isAsyncStarted`).
+    pub fn is_started(&self) -> bool {
+        self.parts.cell.word().state().is_started()
     }
 
     /// The response, for this thread: writes are sent by the owning core, in call order over all
@@ -196,33 +289,16 @@ impl AsyncContext {
         }
         Ok(())
     }
+}
 
-    /// Checks and maps a target, so that a bad one changes nothing.
-    fn target(&self, path: &str) -> Result<DispatchTarget> {
-        if !path.starts_with('/') {
-            return Err(Error::illegal_argument(format!(
-                "dispatch: the path {path:?} must begin with a slash"
-            )));
-        }
-        let (raw_path, query) = match path.split_once('?') {
-            Some((path, query)) => (path, Some(query.to_owned())),
-            None => (path, None),
-        };
-        let unsupported = |why: &str| Error::unsupported(format!("dispatch to {path:?}: {why}"));
-        let mut decoded = Vec::new();
-        uri::decode_path(raw_path.as_bytes(), &uri::UriPolicy::DISPATCH, &mut decoded)
-            .map_err(|error| unsupported(error.reason))?;
-        let decoded = String::from_utf8(decoded).map_err(|_| unsupported("it is not UTF-8"))?;
-        let AsyncParts { tree, mapping, .. } = &*self.parts;
-        let mapped = tree.mapper.map_in_context(mapping.context, &decoded);
-        if mapped.wrapper.is_none() {
-            return Err(unsupported("no servlet is mapped there"));
-        }
-        let context_path = &tree.context(mapping.context).path;
-        let request_uri = format!("{}{raw_path}", uri::encode_path(context_path));
-        Ok(DispatchTarget { path: decoded, request_uri, query, mapping: mapped })
+/// Two are equal if they stand for the same request.
+impl PartialEq for AsyncContext {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.parts, &other.parts)
     }
 }
+
+impl Eq for AsyncContext {}
 
 impl std::fmt::Debug for AsyncContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -323,6 +399,43 @@ impl AsyncResponse {
         let mut check = ringcat_protocol::response_fields::ResponseFields::default();
         check.set(name, value).map_err(|error| Error::illegal_argument(error.to_string()))?;
         self.change(ContainerOperation::SetHeader(name.to_owned(), value.to_vec()))
+    }
+
+    /// Sets `Content-Type`.
+    ///
+    /// # Errors
+    /// As [`AsyncResponse::set_header`].
+    pub fn set_content_type(&self, content_type: &str) -> Result<()> {
+        self.set_header("Content-Type", content_type)
+    }
+
+    /// Announces the length of the content, in bytes.
+    ///
+    /// # Errors
+    /// As [`AsyncResponse::set_status`].
+    pub fn set_content_length(&self, length: u64) -> Result<()> {
+        self.change(ContainerOperation::ContentLength(length))
+    }
+
+    /// Ends the content: what was written is sent, what is written later is dropped.
+    ///
+    /// # Errors
+    /// As [`AsyncResponse::flush`].
+    pub fn close(&self) -> Result<()> {
+        self.push(ContainerOperation::Close, Look::Always)
+    }
+
+    /// Sets the write listener; it is called on the owning core, for the first time as soon as
+    /// that runs no callback of the request.
+    ///
+    /// # Errors
+    /// Illegal state: the request is over.
+    pub fn set_write_listener(&self, listener: impl WriteListener) -> Result<()> {
+        let operation = ContainerOperation::SetWriteListener(Box::new(listener));
+        self.cell.call(None, Some(operation), Look::Never).map_err(call_error)?;
+        self.cell.set_flag(Flag::WriteOwed);
+        self.cell.post_look();
+        Ok(())
     }
 
     /// Drops status, fields and content.

@@ -5,6 +5,7 @@ use crate::{
     async_context::AsyncContext,
     error::{Error, Result},
     request::Request,
+    request_wrapper::RequestWrapper,
     response::Response,
 };
 
@@ -59,6 +60,14 @@ pub struct AsyncEvent<'a> {
     pub(crate) request: &'a mut Request,
     pub(crate) response: Option<&'a mut Response>,
     pub(crate) error: Option<&'a Error>,
+    pub(crate) is_supplied: bool,
+}
+
+/// A listener of a round, and the wrappers that its events come with.
+pub struct AddedListener {
+    pub(crate) listener: Box<dyn AsyncListener>,
+    /// Those of [`AsyncContext::add_listener_with`].
+    pub(crate) wrappers: Option<Box<[std::sync::Arc<dyn RequestWrapper>]>>,
 }
 
 impl AsyncEvent<'_> {
@@ -80,6 +89,11 @@ impl AsyncEvent<'_> {
         self.response.as_deref_mut().ok_or_else(|| {
             Error::illegal_state("the response belongs to the servlet that starts async")
         })
+    }
+
+    /// Whether the request comes with the wrappers of [`AsyncContext::add_listener_with`].
+    pub fn is_supplied(&self) -> bool {
+        self.is_supplied
     }
 
     /// Why `on_error` was called; `None` in the other calls, and for an error without exception.
@@ -105,5 +119,19 @@ pub trait ReadListener: Send + 'static {
     fn on_all_data_read(&mut self, request: &mut Request, response: &mut Response) -> Result<()>;
 
     /// Reading failed, or a call of this listener did. The connection closes afterwards.
-    fn on_error(&mut self, _request: &mut Request, _error: &Error) {}
+    fn on_error(&mut self, _request: &mut Request, _response: &mut Response, _error: &Error) {}
+}
+
+/// Writes a response as the connection takes it, without a thread (Servlet section 5.7). Always
+/// called on the owning core.
+pub trait WriteListener: Send + 'static {
+    /// Content can be written: [`Response::write`] until [`Response::is_ready`] says no, which is
+    /// the promise of another call.
+    ///
+    /// # Errors
+    /// Ends the request through [`WriteListener::on_error`] and the asynchronous error path.
+    fn on_write_possible(&mut self, request: &mut Request, response: &mut Response) -> Result<()>;
+
+    /// Writing failed, or a call of this listener did. The connection closes afterwards.
+    fn on_error(&mut self, _request: &mut Request, _response: &mut Response, _error: &Error) {}
 }

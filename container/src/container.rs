@@ -5,16 +5,21 @@
 use std::time::Duration;
 
 use ringcat_engine::{key::ListenerId, sync::Arc, worker_pool::Pool};
-use ringcat_protocol::http11::response_head::reason_phrase;
+use ringcat_protocol::{async_state_machine::Event, http11::response_head::reason_phrase};
 
 use crate::{
-    dispatch::DispatcherType,
+    access_log::AccessLogEntry,
+    async_end::tell_complete,
+    async_error,
+    dispatch::{DispatchTarget, DispatcherType},
     error::{Error, ErrorKind, Result},
+    error_pages::{self, ErrorPage},
     error_report::error_page,
     filter::{Filter, FilterChain},
     mapper::{ContextIndex, HostIndex, Mapper, Mapping},
     methods::Methods,
     request::Request,
+    request_listener::{self, RequestListener},
     response::Response,
     servlet::{ServiceMode, Servlet},
     uri::UriPolicy,
@@ -35,7 +40,11 @@ pub struct ContainerTree {
     /// How long a thread waits for a client that does not read.
     pub(crate) write_timeout: Duration,
     pub(crate) pool: Arc<dyn Pool>,
+    pub(crate) on_request_end: Option<RequestEndObserver>,
 }
+
+/// Told of each request that has ended, on its core.
+pub(crate) type RequestEndObserver = Box<dyn Fn(&AccessLogEntry<'_>) + Send + Sync>;
 
 /// A valve in its pipeline. What it says of itself is asked once, when the server is built.
 pub(crate) struct ValveNode {
@@ -62,6 +71,9 @@ pub(crate) struct ContextNode {
     pub(crate) valves: Vec<ValveNode>,
     pub(crate) filters: Vec<FilterNode>,
     pub(crate) wrappers: Vec<WrapperNode>,
+    pub(crate) request_listeners: Vec<Box<dyn RequestListener>>,
+    pub(crate) error_pages: Vec<ErrorPage>,
+    pub(crate) is_cross_context: bool,
 }
 
 /// A declared filter.
@@ -143,7 +155,10 @@ impl ContainerTree {
                 self.host_basic(next(Level::Host), req, res);
                 Ok(())
             }
-            Level::Host => next(Level::Context).invoke(req, res),
+            Level::Host => {
+                self.context_pass(next(Level::Context), req, res);
+                Ok(())
+            }
             Level::Context => next(Level::Wrapper).invoke(req, res),
             Level::Wrapper => {
                 self.wrapper_basic(mapping, req, res);
@@ -152,42 +167,39 @@ impl ContainerTree {
         }
     }
 
-    /// Everything on the way of a request that does not support async, by name: valves from the
-    /// engine inwards, filters of the chain, the servlet.
-    pub(crate) fn elements_without_async_support(&self, req: &Request) -> Vec<String> {
-        let Some(mapping) = req.note.mapping else { return Vec::new() };
-        let levels = [Level::Engine, Level::Host, Level::Context, Level::Wrapper];
-        let valves = levels.into_iter().flat_map(|level| self.valves(level, mapping));
-        let valves = valves
-            .filter(|valve| !valve.is_async_supported)
-            .map(|valve| format!("valve {}", valve.name));
-        let context = self.context(mapping.context);
-        let filters = context
-            .filters
-            .iter()
-            .filter(|filter| filter.applies_to(req) && !filter.is_async_supported)
-            .map(|filter| format!("filter {}", filter.name));
-        let servlet = self
-            .wrapper(mapping)
-            .filter(|wrapper| !wrapper.is_async_supported)
-            .map(|wrapper| format!("servlet {}", wrapper.name));
-        valves.chain(filters).chain(servlet).collect()
-    }
-
     fn host(&self, index: HostIndex) -> &HostNode {
         &self.hosts[usize::from(index.0)]
     }
 
     /// Runs the host's pipeline, and turns what failed in it into the error report.
     fn host_basic(&self, host: Next<'_>, req: &mut Request, res: &mut Response) {
-        // A response that is in error already goes to its report, not to the application.
-        if !res.is_error_report_due()
-            && let Err(error) = host.invoke(req, res)
-        {
+        if let Err(error) = host.invoke(req, res) {
             record_failure(req, res, "a valve", error);
         }
         take_back(req, res);
         report(req, res);
+    }
+
+    /// Runs the context's pipeline, and then the application's error page where one is due.
+    fn context_pass(&self, context: Next<'_>, req: &mut Request, res: &mut Response) {
+        let is_first = req.note.dispatcher == DispatcherType::Request && !req.is_async();
+        let entered = match is_first {
+            true => request_listener::tell_initialized(context.mapping.context, req),
+            false => Ok(()),
+        };
+        // A response that is in error already goes to its report, not to the application.
+        if !res.is_error_report_due()
+            && let Err(error) = entered.and_then(|()| context.invoke(req, res))
+        {
+            record_failure(req, res, "a valve or listener of the context", error);
+        }
+        take_back(req, res);
+        error_pages::render(req, res);
+        // The page of what failed on a worker thread is rendered when the core has it again.
+        let is_over = res.is_local() || !res.is_error_report_due();
+        if is_first && is_over && !req.bar_start() {
+            request_listener::tell_destroyed(req);
+        }
     }
 
     /// Runs the filter chain to the servlet.
@@ -200,32 +212,59 @@ impl ContainerTree {
             answer_error(res, 404, None);
             return;
         };
-        let context = self.context(mapping.context);
+        if req.is_on_core()
+            && req.is_async_dispatching()
+            && let Some(cell) = req.cell()
+        {
+            async_error::advance(&cell, Event::Dispatched);
+        }
         let mut filters = std::mem::take(&mut req.note.filters);
-        filters.clear();
-        filters.extend(
-            context
-                .filters
-                .iter()
-                .enumerate()
-                .filter(|(_, filter)| filter.applies_to(req))
-                .map(|(index, _)| index),
-        );
-        let chain = FilterChain { context, wrapper, filters: &filters };
-        let result = chain.next(req, res);
+        let path = &req.note.path[mapping.context_path_len..];
+        self.choose_filters(mapping, req.note.dispatcher, path, &mut filters);
+        let result = FilterChain { tree: self, mapping, filters: &filters }.next(req, res);
         req.note.filters = filters;
         let result = result.and_then(|()| res.take_refused().map_or(Ok(()), Err));
         if let Err(error) = result {
             record_failure(req, res, &wrapper.name, error);
         }
+        let is_end = req.note.dispatcher == DispatcherType::Async && !req.is_async();
+        if is_end && req.is_on_core() && !res.is_error_report_due() {
+            // The target of a dispatch did not begin another round: this is the request's end.
+            tell_complete(req, res);
+        }
+    }
+
+    /// Runs the filter chain to the target of a request dispatcher.
+    pub(crate) fn run_chain(
+        &self,
+        target: &DispatchTarget,
+        dispatcher: DispatcherType,
+        req: &mut Request,
+        res: &mut Response,
+    ) -> Result<()> {
+        let mut filters = Vec::new();
+        self.choose_filters(target.mapping, dispatcher, &target.path, &mut filters);
+        FilterChain { tree: self, mapping: target.mapping, filters: &filters }.next(req, res)
+    }
+
+    /// The filters for a path in a context.
+    fn choose_filters(
+        &self,
+        mapping: Mapping,
+        dispatcher: DispatcherType,
+        path: &str,
+        filters: &mut Vec<usize>,
+    ) {
+        filters.clear();
+        let declared = self.context(mapping.context).filters.iter().enumerate();
+        let chosen = declared.filter(|(_, filter)| filter.applies_to(dispatcher, path));
+        filters.extend(chosen.map(|(index, _)| index));
     }
 }
 
 impl FilterNode {
-    fn applies_to(&self, req: &Request) -> bool {
-        let path = &req.note.path;
-        let path = req.note.mapping.map_or(&**path, |mapping| &path[mapping.context_path_len..]);
-        self.dispatchers.contains(&req.note.dispatcher) && self.pattern.applies_to(path)
+    fn applies_to(&self, dispatcher: DispatcherType, path: &str) -> bool {
+        self.dispatchers.contains(&dispatcher) && self.pattern.applies_to(path)
     }
 }
 

@@ -1,12 +1,16 @@
 //! Builds a web application: servlets and filters with their URL patterns, valves. Stands for
 //! the registration part of `ServletContext` and for `StandardContext`.
 
+use std::time::Duration;
+
 use crate::{
     dispatch::DispatcherType,
     error::Result,
+    error_pages::{ErrorPage, ErrorPageCause},
     filter::Filter,
     methods::Methods,
     request::Request,
+    request_listener::RequestListener,
     response::Response,
     servlet::{ClosureServlet, Servlet},
     valve::Valve,
@@ -22,6 +26,11 @@ pub struct Context {
     pub(crate) servlets: Vec<ServletDeclaration>,
     pub(crate) filters: Vec<FilterDeclaration>,
     pub(crate) valves: Vec<Box<dyn Valve>>,
+    pub(crate) request_listeners: Vec<Box<dyn RequestListener>>,
+    pub(crate) error_pages: Vec<ErrorPage>,
+    pub(crate) welcome_files: Vec<String>,
+    pub(crate) is_cross_context: bool,
+    pub(crate) unload_delay: Duration,
 }
 
 pub(crate) struct ServletDeclaration {
@@ -43,7 +52,17 @@ impl Context {
     pub fn new(path: impl Into<String>) -> Self {
         let path = path.into();
         let path = if path == "/" { String::new() } else { path };
-        Self { path, servlets: Vec::new(), filters: Vec::new(), valves: Vec::new() }
+        Self {
+            path,
+            servlets: Vec::new(),
+            filters: Vec::new(),
+            valves: Vec::new(),
+            request_listeners: Vec::new(),
+            error_pages: Vec::new(),
+            welcome_files: Vec::new(),
+            is_cross_context: false,
+            unload_delay: Duration::from_secs(2),
+        }
     }
 
     /// Declares a servlet for a URL pattern. Its name in logs is that of its type.
@@ -120,13 +139,26 @@ impl Context {
     /// Declares a filter for the given dispatcher types.
     #[must_use]
     pub fn filter_for(
+        self,
+        dispatchers: &[DispatcherType],
+        pattern: &str,
+        filter: impl Filter,
+    ) -> Self {
+        let name = short_type_name(std::any::type_name_of_val(&filter));
+        self.named_filter(name, dispatchers, pattern, filter)
+    }
+
+    /// Declares a filter with a name for the given dispatcher types.
+    #[must_use]
+    pub fn named_filter(
         mut self,
+        name: impl Into<String>,
         dispatchers: &[DispatcherType],
         pattern: &str,
         filter: impl Filter,
     ) -> Self {
         self.filters.push(FilterDeclaration {
-            name: short_type_name(std::any::type_name_of_val(&filter)),
+            name: name.into(),
             pattern: pattern.to_owned(),
             dispatchers: dispatchers.to_vec(),
             filter: Box::new(filter),
@@ -149,6 +181,63 @@ impl Context {
     #[must_use]
     pub fn valve(mut self, valve: impl Valve) -> Self {
         self.valves.push(Box::new(valve));
+        self
+    }
+
+    /// Adds a listener that is told of each request that enters and leaves the application.
+    #[must_use]
+    pub fn request_listener(mut self, listener: impl RequestListener) -> Self {
+        self.request_listeners.push(Box::new(listener));
+        self
+    }
+
+    /// Declares the page for answers of a status: a path in the application, to which the request
+    /// is forwarded (Servlet section 10.9). A location without a leading slash is reported when the
+    /// server starts.
+    #[must_use]
+    pub fn error_page(self, status: u16, location: &str) -> Self {
+        self.declare_error_page(ErrorPageCause::Status(status), location)
+    }
+
+    /// Declares the page for errors of the application that are an `E`, as handed to
+    /// [`Error::app`](crate::error::Error::app).
+    #[must_use]
+    pub fn error_page_for<E: std::error::Error + 'static>(self, location: &str) -> Self {
+        let is_caused = |error: &crate::error::Error| error.downcast_ref::<E>().is_some();
+        self.declare_error_page(ErrorPageCause::Error(is_caused), location)
+    }
+
+    /// Declares the page for every error that no other page is for.
+    #[must_use]
+    pub fn default_error_page(self, location: &str) -> Self {
+        self.declare_error_page(ErrorPageCause::Any, location)
+    }
+
+    /// Adds a name that is tried behind a path that ends in a slash and that no servlet but the
+    /// default one takes, in the order of declaration (Servlet section 10.10).
+    #[must_use]
+    pub fn welcome_file(mut self, name: impl Into<String>) -> Self {
+        self.welcome_files.push(name.into());
+        self
+    }
+
+    /// Whether the application may dispatch requests to other ones. Off by default.
+    #[must_use]
+    pub fn cross_context(mut self, is_allowed: bool) -> Self {
+        self.is_cross_context = is_allowed;
+        self
+    }
+
+    /// How long the application waits, when it is stopped, for asynchronous requests to end before
+    /// they are timed out. 2 s by default.
+    #[must_use]
+    pub fn unload_delay(mut self, delay: Duration) -> Self {
+        self.unload_delay = delay;
+        self
+    }
+
+    fn declare_error_page(mut self, cause: ErrorPageCause, location: &str) -> Self {
+        self.error_pages.push(ErrorPage { cause, location: location.to_owned() });
         self
     }
 

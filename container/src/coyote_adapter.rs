@@ -7,7 +7,6 @@ use std::{
 };
 
 use ringcat_engine::{
-    canary::{self, Canary},
     current::Current,
     sync::Arc,
     timestamp::{Clock, Timestamp},
@@ -17,7 +16,7 @@ use ringcat_protocol::{
     SocketEvent,
     action_code::Hook,
     adapter::{Adapter, Call, Delegation, Dispatched, Plan, Returned, Serviced},
-    async_state_machine::{AsyncState, Event, Side},
+    async_state_machine::{AsyncState, Event, Flag, Side},
     exchange::Exchange,
     http11::target::TargetForm,
     protocol_error::ProtocolError,
@@ -26,7 +25,9 @@ use ringcat_protocol::{
 
 use crate::{
     access_log::{AccessLogEntry, CoreAccessLog},
+    async_end::tell_complete,
     async_error,
+    async_listener::WriteListener,
     container::{ContainerTree, write_report},
     dispatch::DispatcherType,
     error::Error,
@@ -34,6 +35,7 @@ use crate::{
     methods::{Method, Methods},
     operation::ContainerOperation,
     request::{Request, host_of, version_name},
+    request_listener,
     request_note::{Refusal, RequestNote},
     response::Response,
     servlet::ServiceMode,
@@ -172,7 +174,7 @@ impl CoyoteAdapter {
 
     /// What follows the first pass of the pipelines (Tomcat's `CoyoteAdapter.service`).
     fn after_service(&self, request: &mut Request, response: &mut Response) {
-        if !request.is_async() {
+        if !request.bar_start() {
             response.finish();
             return;
         }
@@ -217,7 +219,9 @@ impl CoyoteAdapter {
             return true;
         };
         tracing::debug!("a read listener failed: {error}");
-        guard_quiet("on_error of a read listener", || listener.on_error(request, &error));
+        guard_quiet("on_error of a read listener", || {
+            listener.on_error(request, response, &error);
+        });
         guard_drop("dropping a read listener", listener);
         request.inner.has_read_listener = false;
         let error = Some(Arc::new(error));
@@ -245,6 +249,29 @@ impl CoyoteAdapter {
         true
     }
 
+    /// The write step of an asynchronous event.
+    fn write_step(&self, request: &mut Request, response: &mut Response) -> bool {
+        let Some(cell) = request.cell() else { return true };
+        let started = async_error::advance(&cell, Event::Operation);
+        if started.is_none_or(|effects| effects.refused) {
+            return true;
+        }
+        cell.clear_flag(Flag::WriteOwed);
+        let Some(mut listener) = request.note.write_listener.take() else { return true };
+        let result =
+            request.in_callback(|request| guard(|| listener.on_write_possible(request, response)));
+        let Err(error) = result else {
+            request.note.write_listener.get_or_insert(listener);
+            self.read_all_if_due(request, response);
+            return true;
+        };
+        tracing::debug!("a write listener failed: {error}");
+        tell_write_listener(listener, request, response, &error);
+        let error = Some(Arc::new(error));
+        async_error::set_error_state(request, response, error, async_error::Fire::OnError);
+        false
+    }
+
     /// The connection or the body failed under an asynchronous request.
     fn error_step(&self, request: &mut Request, response: &mut Response) {
         let error = match (&request.inner.body_error, &request.inner.failure) {
@@ -260,10 +287,18 @@ impl CoyoteAdapter {
         };
         if is_connection_lost && let Some(mut listener) = request.note.read_listener.take() {
             if let Some(error) = &error {
-                guard_quiet("on_error of a read listener", || listener.on_error(request, error));
+                guard_quiet("on_error of a read listener", || {
+                    listener.on_error(request, response, error);
+                });
             }
             guard_drop("dropping a read listener", listener);
             request.inner.has_read_listener = false;
+        }
+        if is_connection_lost && let Some(listener) = request.note.write_listener.take() {
+            match &error {
+                Some(error) => tell_write_listener(listener, request, response, error),
+                None => guard_drop("dropping a write listener", listener),
+            }
         }
         if is_connection_lost {
             response.close_now();
@@ -305,16 +340,25 @@ impl CoyoteAdapter {
         if let Some(target) = request.note.dispatch_target.take() {
             request.enter_dispatch(*target);
         }
+        // The target reads and writes without listeners.
+        request.inner.has_read_listener = false;
+        response.inner.has_write_listener = false;
+        if let Some(listener) = request.note.read_listener.take() {
+            guard_drop("dropping a read listener", listener);
+        }
+        if let Some(listener) = request.note.write_listener.take() {
+            guard_drop("dropping a write listener", listener);
+        }
         if response.is_error_report_due() {
             // A response that is in error goes to its report; the dispatch is dropped.
             async_error::set_error_state(request, response, None, async_error::Fire::Nothing);
             return false;
         }
-        if let Some(cell) = request.cell() {
-            async_error::advance(&cell, Event::Dispatched);
-        }
         let wrapper = request.note.mapping.and_then(|mapping| self.tree.wrapper(mapping));
         if wrapper.is_some_and(|wrapper| wrapper.mode == ServiceMode::Blocking) {
+            if let Some(cell) = request.cell() {
+                async_error::advance(&cell, Event::Dispatched);
+            }
             return true;
         }
         self.run(request, response);
@@ -336,16 +380,18 @@ impl CoyoteAdapter {
     }
 }
 
-/// `on_complete` of all listeners, once: whoever was told is forgotten.
-fn tell_complete(request: &mut Request, response: &mut Response) {
-    response.inner.is_suspended = false;
-    let times = if canary::has(Canary::CompletedTwice) { 2 } else { 1 };
-    for _ in 0..times {
-        request.fire(Some(&mut *response), None, "on_complete", |listener, event| {
-            listener.on_complete(event)
-        });
-    }
-    guard_drop_each("dropping a listener", std::mem::take(&mut request.note.listeners));
+/// The last call of a write listener.
+fn tell_write_listener(
+    mut listener: Box<dyn WriteListener>,
+    request: &mut Request,
+    response: &mut Response,
+    error: &Error,
+) {
+    guard_quiet("on_error of a write listener", || {
+        listener.on_error(request, response, error);
+    });
+    guard_drop("dropping a write listener", listener);
+    response.inner.has_write_listener = false;
 }
 
 impl Adapter for CoyoteAdapter {
@@ -400,11 +446,18 @@ impl Adapter for CoyoteAdapter {
             {
                 is_connection_usable = self.read_step(&mut request, &mut response);
             }
+            SocketEvent::OpenWrite
+                if request.is_async()
+                    && !request.is_async_dispatching()
+                    && response.is_write_due() =>
+            {
+                is_connection_usable = self.write_step(&mut request, &mut response);
+            }
             SocketEvent::OpenRead | SocketEvent::OpenWrite => {}
         }
         let is_report_due = response.is_error_report_due() && request.is_async();
         let mut is_for_worker = false;
-        if request.is_async_dispatching() {
+        if request.is_async_dispatching() && response.is_drained() {
             is_for_worker = self.dispatch_step(&mut request, &mut response);
         } else if is_report_due && request.is_async_completing() {
             self.run(&mut request, &mut response);
@@ -476,7 +529,11 @@ impl Adapter for CoyoteAdapter {
             request.in_callback(|request| request.tell_of_start(&context));
         }
         crate::container::take_back(&request, &mut response);
+        crate::error_pages::render(&mut request, &mut response);
         crate::container::report(&request, &mut response);
+        if request.note.dispatcher == DispatcherType::Request && !request.bar_start() {
+            request_listener::tell_destroyed(&mut request);
+        }
         if request.note.dispatcher == DispatcherType::Async {
             self.after_dispatch(&mut request, &mut response);
         }
@@ -503,6 +560,8 @@ impl Adapter for CoyoteAdapter {
             if operation.is_of_response() {
                 response.apply(operation);
             } else {
+                response.inner.has_write_listener |=
+                    matches!(operation, ContainerOperation::SetWriteListener(_));
                 request.apply(operation);
             }
         }
@@ -539,13 +598,15 @@ impl Adapter for CoyoteAdapter {
     }
 
     fn log(&self, exchange: &mut Exchange<RequestNote>) {
-        let Some(access_log) = &self.access_log else { return };
+        if self.access_log.is_none() && self.tree.on_request_end.is_none() {
+            return;
+        }
         let Exchange { request, response, .. } = exchange;
         let head = request.head.get();
         let now = self.clock.now();
         let duration = now.saturating_since(request.started);
         let unix = self.clock.unix_time().saturating_sub(duration);
-        access_log.borrow_mut().log(&AccessLogEntry {
+        let entry = AccessLogEntry {
             remote: request.peer,
             unix_millis: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX),
             method: head.method(),
@@ -554,7 +615,13 @@ impl Adapter for CoyoteAdapter {
             status: response.status,
             bytes_sent: response.written_bytes,
             duration,
-        });
+        };
+        if let Some(access_log) = &self.access_log {
+            access_log.borrow_mut().log(&entry);
+        }
+        if let Some(on_request_end) = &self.tree.on_request_end {
+            guard_quiet("the observer of ended requests", || on_request_end(&entry));
+        }
     }
 
     fn discard(&self, operations: Vec<ContainerOperation>) {

@@ -1,8 +1,13 @@
-//! How a request came to a servlet, and where an asynchronous dispatch sends it.
+//! How a request came to a servlet, and where a dispatch sends it.
 
 use std::fmt;
 
-use crate::mapper::Mapping;
+use crate::{
+    container::ContainerTree,
+    error::{Error, Result},
+    mapper::{ContextIndex, Mapping},
+    uri,
+};
 
 /// Why a servlet or filter is called (Servlet section 9; `jakarta.servlet.DispatcherType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -50,4 +55,36 @@ pub struct DispatchTarget {
     pub(crate) query: Option<String>,
     /// Where the path leads; lengths count from the path in the context.
     pub(crate) mapping: Mapping,
+}
+
+impl DispatchTarget {
+    /// Checks and maps `path`, percent-encoded and with its query string if it has one, in a
+    /// context.
+    ///
+    /// # Errors
+    /// Illegal argument: a relative path. Unsupported: nothing is mapped there, or the path leads
+    /// out of the context.
+    pub(crate) fn find(tree: &ContainerTree, context: ContextIndex, path: &str) -> Result<Self> {
+        if !path.starts_with('/') {
+            return Err(Error::illegal_argument(format!(
+                "dispatch: the path {path:?} must begin with a slash"
+            )));
+        }
+        let (raw_path, query) = match path.split_once('?') {
+            Some((path, query)) => (path, Some(query.to_owned())),
+            None => (path, None),
+        };
+        let unsupported = |why: &str| Error::unsupported(format!("dispatch to {path:?}: {why}"));
+        let mut decoded = Vec::new();
+        uri::decode_path(raw_path.as_bytes(), &uri::UriPolicy::DISPATCH, &mut decoded)
+            .map_err(|error| unsupported(error.reason))?;
+        let decoded = String::from_utf8(decoded).map_err(|_| unsupported("it is not UTF-8"))?;
+        let mapping = tree.mapper.map_in_context(context, &decoded);
+        if mapping.wrapper.is_none() {
+            return Err(unsupported("no servlet is mapped there"));
+        }
+        let context_path = &tree.context(context).path;
+        let request_uri = format!("{}{raw_path}", uri::encode_path(context_path));
+        Ok(Self { path: decoded, request_uri, query, mapping })
+    }
 }

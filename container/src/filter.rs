@@ -2,11 +2,8 @@
 //! Stands for `Filter` and `ApplicationFilterChain`.
 
 use crate::{
-    container::{ContextNode, WrapperNode},
-    error::Result,
-    guard::guard,
-    request::Request,
-    response::Response,
+    async_support::Barring, container::ContainerTree, error::Result, guard::guard, mapper::Mapping,
+    request::Request, request_wrapper::RequestWrapper, response::Response,
 };
 
 /// Sees requests on their way to servlets and responses on their way back. One instance serves
@@ -26,8 +23,9 @@ pub trait Filter: Send + Sync + 'static {
 
 /// The rest of the way to the servlet.
 pub struct FilterChain<'a> {
-    pub(crate) context: &'a ContextNode,
-    pub(crate) wrapper: &'a WrapperNode,
+    pub(crate) tree: &'a ContainerTree,
+    /// Of the servlet.
+    pub(crate) mapping: Mapping,
     pub(crate) filters: &'a [usize],
 }
 
@@ -37,13 +35,31 @@ impl FilterChain<'_> {
     /// # Errors
     /// What the rest of the way failed with.
     pub fn next(self, req: &mut Request, res: &mut Response) -> Result<()> {
-        let Self { context, wrapper, filters } = self;
-        let Some((first, rest)) = filters.split_first() else {
-            req.clear_async_support_unless(wrapper.is_async_supported);
+        let Self { tree, mapping, filters } = self;
+        let Some((index, rest)) = filters.split_first() else {
+            let Some(wrapper) = tree.wrapper(mapping) else { return Ok(()) };
+            req.bar_async_unless(wrapper.is_async_supported, || Barring::Servlet(mapping));
             return guard(|| wrapper.servlet.service(req, res));
         };
-        let filter = &context.filters[*first];
-        req.clear_async_support_unless(filter.is_async_supported);
-        guard(|| filter.filter.filter(req, res, FilterChain { context, wrapper, filters: rest }))
+        let (context, index) = (mapping.context, *index);
+        let filter = &tree.context(context).filters[index];
+        req.bar_async_unless(filter.is_async_supported, || Barring::Filter { context, index });
+        guard(|| filter.filter.filter(req, res, FilterChain { tree, mapping, filters: rest }))
+    }
+
+    /// As [`FilterChain::next`]; the rest of the way sees the request through `wrapper`.
+    ///
+    /// # Errors
+    /// What the rest of the way failed with.
+    pub fn next_wrapped(
+        self,
+        wrapper: std::sync::Arc<dyn RequestWrapper>,
+        req: &mut Request,
+        res: &mut Response,
+    ) -> Result<()> {
+        let count = req.push_wrappers(&[wrapper]);
+        let result = self.next(req, res);
+        req.pop_wrappers(count);
+        result
     }
 }

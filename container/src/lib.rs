@@ -53,14 +53,18 @@
 
 pub mod access_log;
 pub mod async_context;
+mod async_end;
 mod async_error;
+pub mod async_handle;
 pub mod async_listener;
+mod async_support;
 pub mod container;
 pub mod context;
 pub mod cookie;
 pub mod coyote_adapter;
 pub mod dispatch;
 pub mod error;
+mod error_pages;
 pub mod error_report;
 pub mod filter;
 mod guard;
@@ -68,7 +72,12 @@ pub mod mapper;
 pub mod methods;
 pub mod operation;
 pub mod request;
+pub mod request_dispatcher;
+pub mod request_listener;
 pub mod request_note;
+mod request_place;
+mod request_rounds;
+pub mod request_wrapper;
 pub mod response;
 pub mod server;
 pub mod server_report;
@@ -81,7 +90,8 @@ pub mod valve;
 pub use crate::{
     access_log::{AccessLog, AccessLogFormat, AccessLogTarget},
     async_context::{AsyncContext, AsyncRequest, AsyncResponse, Content},
-    async_listener::{AsyncEvent, AsyncListener, ReadListener},
+    async_handle::AsyncHandle,
+    async_listener::{AsyncEvent, AsyncListener, ReadListener, WriteListener},
     context::Context,
     cookie::Cookie,
     dispatch::DispatcherType,
@@ -89,6 +99,9 @@ pub use crate::{
     filter::{Filter, FilterChain},
     methods::Methods,
     request::Request,
+    request_dispatcher::RequestDispatcher,
+    request_listener::RequestListener,
+    request_wrapper::RequestWrapper,
     response::Response,
     server::{Connector, Host, RunningServer, Server, ServerBuilder},
     server_report::ServerReport,

@@ -95,6 +95,15 @@ impl Mapping {
         }
     }
 
+    /// How `path` was mapped, to be kept.
+    pub fn values(&self, path: &str) -> MappingValues {
+        MappingValues {
+            pattern: self.pattern(path).into_owned(),
+            kind: self.kind,
+            value: self.match_value(path).to_owned(),
+        }
+    }
+
     /// The part of the path that the pattern matched (`HttpServletMapping.getMatchValue`).
     pub fn match_value<'a>(&self, path: &'a str) -> &'a str {
         let servlet_path = self.servlet_path(path);
@@ -228,6 +237,24 @@ impl Mapper {
             let dot = memchr::memchr(b'.', lower_case).filter(|dot| *dot > 0)?;
             self.host_by_parent_domain.get(&lower_case[dot + 1..]).copied()
         })
+    }
+}
+
+/// How a path was mapped: the value of `jakarta.servlet.async.mapping` and its like
+/// (`HttpServletMapping`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappingValues {
+    /// The pattern that matched.
+    pub pattern: String,
+    /// The rule by which it did.
+    pub kind: MappingMatch,
+    /// The part of the path that it matched.
+    pub value: String,
+}
+
+impl fmt::Display for MappingValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{},{}", self.pattern, self.kind.name(), self.value)
     }
 }
 

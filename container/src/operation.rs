@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ringcat_protocol::async_cell::Operation;
 
 use crate::{
-    async_listener::{AsyncListener, ReadListener},
+    async_listener::{AddedListener, ReadListener, WriteListener},
     dispatch::DispatchTarget,
 };
 
@@ -37,9 +37,15 @@ pub enum ContainerOperation {
     /// The application's part is over.
     Finish,
     /// Add a listener to the present round.
-    AddListener(Box<dyn AsyncListener>),
+    AddListener(AddedListener),
     /// Set the read listener.
     SetReadListener(Box<dyn ReadListener>),
+    /// Set the write listener.
+    SetWriteListener(Box<dyn WriteListener>),
+    /// End the content: what is buffered is sent, nothing follows.
+    Close,
+    /// A round was begun; comes with the transition.
+    RoundBegan,
     /// Where the exchange is dispatched to; comes with the transition.
     Dispatch(DispatchTarget),
     /// A task of `AsyncContext::start` failed.
@@ -64,6 +70,9 @@ impl Operation for ContainerOperation {
             | Self::Finish
             | Self::AddListener(_)
             | Self::SetReadListener(_)
+            | Self::SetWriteListener(_)
+            | Self::Close
+            | Self::RoundBegan
             | Self::Dispatch(_)
             | Self::TaskFailed(_) => 0,
         }
@@ -86,7 +95,7 @@ impl Operation for ContainerOperation {
     }
 
     fn commits(&self) -> bool {
-        matches!(self, Self::Flush)
+        matches!(self, Self::Flush | Self::Close)
     }
 }
 
@@ -97,6 +106,8 @@ impl ContainerOperation {
             self,
             Self::AddListener(_)
                 | Self::SetReadListener(_)
+                | Self::SetWriteListener(_)
+                | Self::RoundBegan
                 | Self::Dispatch(_)
                 | Self::TaskFailed(_)
         )

@@ -8,27 +8,32 @@ use ringcat_engine::{backend::Errno, sync::Arc};
 use ringcat_protocol::{
     action_code::Hook,
     async_cell::{AsyncCell, Look},
-    async_state_machine::{Event, Flag},
+    async_state_machine::Flag,
     http11::head::Version,
     request::{BodyRead, Request as ProtocolRequest},
 };
 
 use crate::{
-    async_context::{AsyncContext, AsyncParts, call_error},
-    async_listener::{AsyncEvent, AsyncListener, ReadListener},
+    async_context::call_error,
+    async_listener::ReadListener,
+    async_support::Barring,
     container::ContainerTree,
     dispatch::{DispatchTarget, DispatcherType},
     error::{Error, Result},
-    guard::{guard, guard_drop_each},
     mapper::Mapping,
     methods::Method,
     operation::ContainerOperation,
-    request_note::{Dispatched, RequestNote},
+    request_dispatcher::RequestDispatcher,
+    request_note::RequestNote,
+    request_wrapper::RequestWrapper,
     uri,
 };
 
 /// An attribute's value.
 pub type Attribute = Arc<dyn Any + Send + Sync>;
+
+/// The attribute that makes up for elements that do not support async.
+const ASYNC_SUPPORTED: &str = "org.apache.catalina.ASYNC_SUPPORTED";
 
 /// A request.
 pub struct Request {
@@ -38,8 +43,11 @@ pub struct Request {
 }
 
 impl Request {
-    /// The method, as sent.
+    /// The method, as sent; an error page always sees `GET`.
     pub fn method(&self) -> &str {
+        if self.note.dispatcher == DispatcherType::Error {
+            return "GET";
+        }
         std::str::from_utf8(self.inner.head.get().method()).unwrap_or("")
     }
 
@@ -73,10 +81,7 @@ impl Request {
     pub fn context_path(&self) -> &str {
         match (&self.note.dispatched, self.note.mapping) {
             // The path of a dispatch begins behind the context's.
-            (Some(_), Some(mapping)) => {
-                let tree = self.note.tree.as_ref();
-                tree.map_or("", |tree| &tree.context(mapping.context).path)
-            }
+            (Some(_), Some(_)) => self.servlet_context_path(),
             (None, Some(mapping)) => mapping.context_path(&self.note.path),
             (Some(_) | None, None) => "",
         }
@@ -97,6 +102,32 @@ impl Request {
         self.note.mapping
     }
 
+    /// The way to another servlet of the application, to be taken by
+    /// [`RequestDispatcher::forward`] or [`RequestDispatcher::include`]. The path is
+    /// percent-encoded and may carry a query string; one that does not begin with a slash counts
+    /// from the directory of the present one.
+    ///
+    /// # Errors
+    /// Unsupported: nothing is mapped there, or the path leads out of the application.
+    pub fn request_dispatcher(&self, path: &str) -> Result<RequestDispatcher> {
+        let mapping = self.note.mapping.ok_or_else(|| Error::illegal_state("no application"))?;
+        let own = &self.note.path[mapping.context_path_len..];
+        let directory = own.rsplit_once('/').map_or("", |(directory, _)| directory);
+        let path = match path.starts_with('/') {
+            true => Cow::Borrowed(path),
+            false => Cow::Owned(format!("{}/{path}", uri::encode_path(directory))),
+        };
+        let tree = self.tree();
+        DispatchTarget::find(&tree, mapping.context, &path).map(RequestDispatcher::new)
+    }
+
+    /// The path of the application that the present servlet belongs to; empty for the root one.
+    pub fn servlet_context_path(&self) -> &str {
+        let context = self.note.mapping.map(|mapping| mapping.context);
+        let tree = self.note.tree.as_ref();
+        tree.zip(context).map_or("", |(tree, context)| &tree.context(context).path)
+    }
+
     /// Why the servlet is called.
     pub fn dispatcher_type(&self) -> DispatcherType {
         self.note.dispatcher
@@ -104,7 +135,10 @@ impl Request {
 
     /// The first value of a field, octets outside ASCII read as ISO-8859-1.
     pub fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.inner.head.get().field(name).map(latin1)
+        let value = self.inner.head.get().field(name).map(latin1);
+        let wrappers = self.note.wrappers.iter();
+        wrappers
+            .fold(value, |value, wrapper| wrapper.header(name, value.as_deref()).map(Cow::Owned))
     }
 
     /// The values of all fields of a name in any case, in wire order, as [`Request::header`] reads
@@ -245,27 +279,40 @@ impl Request {
     }
 
     /// Sets an attribute of the request. Once it was asynchronous its context has the same ones,
-    /// for any thread: [`AsyncContext::attribute`].
+    /// for any thread: [`AsyncContext::attribute`](crate::AsyncContext::attribute).
+    ///
+    /// `org.apache.catalina.ASYNC_SUPPORTED` with the value `true` makes up for elements on the way
+    /// that do not support async.
     pub fn set_attribute(&mut self, name: impl Into<String>, value: impl Any + Send + Sync) {
         let (name, value): (String, Attribute) = (name.into(), Arc::new(value));
-        let replaced = match &self.note.context {
-            Some(context) => context.parts.cell.set_attribute(&name, value),
-            None => self.note.attributes.insert(name, value),
-        };
-        drop(replaced);
+        if name == ASYNC_SUPPORTED && value.downcast_ref() == Some(&true) {
+            self.note.barred_by.clear();
+        }
+        drop(self.swap_attribute(&name, Some(value)));
+    }
+
+    /// Sets an attribute, or removes it; answers the one before.
+    pub(crate) fn swap_attribute(
+        &mut self,
+        name: &str,
+        value: Option<Attribute>,
+    ) -> Option<Attribute> {
+        match (&self.note.context, value) {
+            (Some(context), Some(value)) => context.parts.cell.set_attribute(name, value),
+            (Some(context), None) => context.parts.cell.remove_attribute(name),
+            (None, Some(value)) => self.note.attributes.insert(name.to_owned(), value),
+            (None, None) => self.note.attributes.remove(name),
+        }
     }
 
     /// Removes an attribute of the request.
     pub fn remove_attribute(&mut self, name: &str) -> Option<Attribute> {
-        match &self.note.context {
-            Some(context) => context.parts.cell.remove_attribute(name),
-            None => self.note.attributes.remove(name),
-        }
+        self.swap_attribute(name, None)
     }
 
     /// Whether [`Request::start_async`] is allowed by everything the request went through.
     pub fn is_async_supported(&self) -> bool {
-        !self.note.lacks_async_support
+        self.note.barred_by.is_empty()
     }
 
     /// Whether the request is in a round that was started and not ended (`isAsyncStarted`).
@@ -283,52 +330,6 @@ impl Request {
 
     pub(crate) fn is_async_dispatching(&self) -> bool {
         self.state_is(|state| state.is_dispatching())
-    }
-
-    /// Lets go of the thread: the request stays open when `service` returns, and ends by
-    /// [`AsyncContext::complete`], [`AsyncContext::dispatch`] or its timeout, from any thread.
-    ///
-    /// # Errors
-    /// Illegal state: the servlet, or a filter or valve before it, is not declared asynchronous
-    /// (a warning names them); or a round was started already.
-    pub fn start_async(&mut self) -> Result<AsyncContext> {
-        if self.note.lacks_async_support {
-            return Err(self.warn_of_lacking_support());
-        }
-        let cell = self.hook.async_cell(&mut self.inner);
-        if matches!(self.hook, Hook::Core(_)) {
-            // The callback that runs now began before there was a cell to say so.
-            cell.enter_callback();
-        }
-        cell.call(Some(Event::AsyncStart), None, Look::Never).map_err(call_error)?;
-        let tree = self.tree();
-        cell.set_timeout_millis(millis(tree.async_timeout(self.inner.listener)));
-        cell.set_start_nanos(self.hook.now().as_nanos());
-        self.note.is_error_told = false;
-        let context = match &self.note.context {
-            Some(context) => context.clone(),
-            None => {
-                for (name, value) in std::mem::take(&mut self.note.attributes) {
-                    drop(cell.set_attribute(&name, value));
-                }
-                let context = AsyncContext::new(self.async_parts(cell, tree));
-                self.note.context = Some(context.clone());
-                context
-            }
-        };
-        self.tell_previous_listeners(&context);
-        Ok(context)
-    }
-
-    /// The context of the present round.
-    ///
-    /// # Errors
-    /// Illegal state: the request is not in a round.
-    pub fn async_context(&self) -> Result<AsyncContext> {
-        match &self.note.context {
-            Some(context) if self.is_async_started() => Ok(context.clone()),
-            Some(_) | None => Err(Error::illegal_state("the request is not asynchronous")),
-        }
     }
 
     /// What the application failed with, for error reports.
@@ -357,6 +358,10 @@ impl Request {
         match operation {
             ContainerOperation::AddListener(listener) => self.note.listeners.push(listener),
             ContainerOperation::SetReadListener(listener) => self.install_read_listener(listener),
+            ContainerOperation::SetWriteListener(listener) => {
+                self.note.write_listener = Some(listener);
+            }
+            ContainerOperation::RoundBegan => self.round_began(),
             ContainerOperation::Dispatch(target) => {
                 self.note.dispatch_target = Some(Box::new(target));
             }
@@ -375,53 +380,42 @@ impl Request {
             | ContainerOperation::BufferSize(_)
             | ContainerOperation::SendError(..)
             | ContainerOperation::Failed(_)
+            | ContainerOperation::Close
             | ContainerOperation::Finish => panic!("an operation of the response"),
         }
     }
 
-    /// Becomes the request that an asynchronous dispatch makes of it (Servlet section 9.7).
-    pub(crate) fn enter_dispatch(&mut self, target: DispatchTarget) {
-        let Some(mapping) = self.note.mapping else { return };
-        if self.note.dispatched.is_none() {
-            self.set_original_attributes(mapping);
+    /// Notes an element on the way that does not support async.
+    pub(crate) fn bar_async_unless(
+        &mut self,
+        is_supported: bool,
+        element: impl FnOnce() -> Barring,
+    ) {
+        if !is_supported {
+            self.note.barred_by.push(element());
         }
-        let note = &mut *self.note;
-        let (original_path, original_mapping) = match note.dispatched.take() {
-            Some(before) => (before.original_path, before.original_mapping),
-            None => (note.path.clone(), mapping),
-        };
-        note.dispatched = Some(Box::new(Dispatched {
-            request_uri: target.request_uri,
-            query: target.query,
-            original_path,
-            original_mapping,
-        }));
-        note.path = target.path;
-        note.mapping = Some(target.mapping);
-        note.dispatcher = DispatcherType::Async;
-        note.parameters = None;
     }
 
-    /// The attributes that tell a dispatched servlet what the client asked for.
-    fn set_original_attributes(&mut self, mapping: Mapping) {
-        let path = self.note.path.clone();
-        let values = [
-            ("request_uri", Some(self.request_uri().into_owned())),
-            ("context_path", Some(mapping.context_path(&path).to_owned())),
-            ("servlet_path", Some(mapping.servlet_path(&path).to_owned())),
-            ("path_info", mapping.path_info(&path).map(str::to_owned)),
-            ("query_string", self.query_string().map(Cow::into_owned)),
-        ];
-        for (name, value) in values {
-            if let Some(value) = value {
-                self.set_attribute(format!("jakarta.servlet.async.{name}"), value);
-            }
-        }
-        self.set_attribute("jakarta.servlet.async.mapping", mapping);
+    /// What comes behind sees the request through `wrappers` too. Answers how many there were.
+    pub(crate) fn push_wrappers(
+        &mut self,
+        wrappers: &[std::sync::Arc<dyn RequestWrapper>],
+    ) -> usize {
+        let count = self.note.wrappers.len();
+        self.note.wrappers.extend_from_slice(wrappers);
+        self.note.parameters = None;
+        count
     }
 
-    pub(crate) fn clear_async_support_unless(&mut self, is_supported: bool) {
-        self.note.lacks_async_support |= !is_supported;
+    /// Back to so many wrappers.
+    pub(crate) fn pop_wrappers(&mut self, count: usize) {
+        self.note.wrappers.truncate(count);
+        self.note.parameters = None;
+    }
+
+    /// Whether the calling thread is the core that owns the request.
+    pub(crate) fn is_on_core(&self) -> bool {
+        matches!(self.hook, Hook::Core(_))
     }
 
     pub(crate) fn tree(&self) -> Arc<ContainerTree> {
@@ -455,84 +449,6 @@ impl Request {
         result
     }
 
-    /// Calls each listener of the round in order, also after one failed.
-    pub(crate) fn fire(
-        &mut self,
-        mut response: Option<&mut crate::response::Response>,
-        error: Option<&Error>,
-        what: &str,
-        call: fn(&mut dyn AsyncListener, &mut AsyncEvent<'_>) -> Result<()>,
-    ) {
-        let Some(context) = self.note.context.clone() else { return };
-        let mut listeners = std::mem::take(&mut self.note.listeners);
-        self.in_callback(|request| {
-            for listener in &mut listeners {
-                let mut event = AsyncEvent {
-                    context: &context,
-                    request: &mut *request,
-                    response: response.as_deref_mut(),
-                    error,
-                };
-                if let Err(error) = guard(|| call(&mut **listener, &mut event)) {
-                    tracing::error!("{what} of a listener failed: {error}");
-                }
-            }
-        });
-        // Listeners that were added meanwhile come behind those that were there.
-        listeners.append(&mut self.note.listeners);
-        self.note.listeners = listeners;
-    }
-
-    /// Tells the listeners of the last round that another begins. Listeners are the owner's: a
-    /// worker leaves that to the core that gets the request back.
-    fn tell_previous_listeners(&mut self, context: &AsyncContext) {
-        let listeners = std::mem::take(&mut self.note.listeners);
-        self.note.previous_listeners.extend(listeners);
-        if matches!(self.hook, Hook::Core(_)) {
-            self.tell_of_start(context);
-        }
-    }
-
-    /// Calls `on_start_async` of the listeners of the last round, and forgets them.
-    pub(crate) fn tell_of_start(&mut self, context: &AsyncContext) {
-        let mut previous = std::mem::take(&mut self.note.previous_listeners);
-        for listener in &mut previous {
-            let mut event = AsyncEvent { context, request: self, response: None, error: None };
-            if let Err(error) = guard(|| listener.on_start_async(&mut event)) {
-                tracing::error!("on_start_async of a listener failed: {error}");
-            }
-        }
-        guard_drop_each("dropping a listener", previous);
-    }
-
-    fn async_parts(
-        &self,
-        cell: Arc<AsyncCell<ContainerOperation>>,
-        tree: Arc<ContainerTree>,
-    ) -> AsyncParts {
-        let (path, mapping) = match &self.note.dispatched {
-            Some(dispatched) => (&dispatched.original_path, Some(dispatched.original_mapping)),
-            None => (&self.note.path, self.note.mapping),
-        };
-        let mapping = mapping.expect("a request that runs a servlet was mapped");
-        AsyncParts { cell, tree, mapping, path: path[mapping.context_path_len..].to_owned() }
-    }
-
-    fn warn_of_lacking_support(&self) -> Error {
-        let tree = self.tree();
-        let culprits = tree.elements_without_async_support(self);
-        tracing::warn!(
-            "start_async refused: these elements on the way of {} {} do not support async: {}",
-            self.method(),
-            self.request_uri(),
-            culprits.join(", ")
-        );
-        Error::illegal_state(format!(
-            "start_async: not declared asynchronous: {}",
-            culprits.join(", ")
-        ))
-    }
-
     fn state_is(&self, ask: fn(ringcat_protocol::async_state_machine::AsyncState) -> bool) -> bool {
         self.cell().is_some_and(|cell| ask(cell.word().state()))
     }
@@ -550,14 +466,14 @@ impl Request {
         )
     }
 
-    /// The query string that a dispatch brought.
+    /// The query string that a dispatch or forward brought.
     fn dispatched_query(&self) -> Option<&str> {
         self.note.dispatched.as_ref().and_then(|dispatched| dispatched.query.as_deref())
     }
 
     fn parse_parameters(&mut self) -> Result<Vec<(String, String)>> {
         let mut parameters = Vec::new();
-        if let Some(query) = self.dispatched_query() {
+        for query in self.note.queries.iter().rev() {
             parameters.append(&mut uri::parse_query(query.as_bytes())?);
         }
         if let Some(query) = self.inner.raw_query() {
@@ -572,6 +488,14 @@ impl Request {
             self.note.form = Some(uri::parse_query(&content)?);
         }
         parameters.extend(self.note.form.iter().flatten().cloned());
+        for wrapper in &self.note.wrappers {
+            parameters = parameters
+                .into_iter()
+                .filter_map(|(name, value)| {
+                    wrapper.parameter(&name, Some(&value)).map(|value| (name, value))
+                })
+                .collect();
+        }
         Ok(parameters)
     }
 }

@@ -7,13 +7,16 @@ use ringcat_engine::sync::Arc;
 
 use crate::{
     async_context::AsyncContext,
-    async_listener::{AsyncListener, ReadListener},
+    async_listener::{AddedListener, ReadListener, WriteListener},
+    async_support::Barring,
     container::ContainerTree,
     dispatch::{DispatchTarget, DispatcherType},
     error::Error,
     guard::{guard_drop, guard_drop_each},
-    mapper::Mapping,
+    mapper::{ContextIndex, Mapping},
     request::Attribute,
+    request_place::{Dispatched, Kept},
+    request_wrapper::RequestWrapper,
 };
 
 /// The container's part of an exchange; recycled with it.
@@ -26,7 +29,15 @@ pub struct RequestNote {
     /// Where an asynchronous dispatch sent the request, if one did.
     pub(crate) dispatched: Option<Box<Dispatched>>,
     pub(crate) dispatcher: DispatcherType,
-    pub(crate) lacks_async_support: bool,
+    /// What the target of a dispatch keeps of the request as it was; nothing if that is none.
+    pub(crate) kept: Option<Box<Kept>>,
+    /// Query strings that dispatches, forwards and includes brought, the newest last.
+    pub(crate) queries: Vec<String>,
+    /// Forwards, includes and error pages that the request is in.
+    pub(crate) nesting: u32,
+    pub(crate) wrappers: Vec<std::sync::Arc<dyn RequestWrapper>>,
+    /// Elements that the request went through and that do not support async.
+    pub(crate) barred_by: Vec<Barring>,
     pub(crate) refusal: Option<Box<Refusal>>,
     pub(crate) error: Option<Arc<Error>>,
     /// Until there is a context, whose cell has them from then on.
@@ -35,14 +46,19 @@ pub struct RequestNote {
     /// The parameters of the form, once it was read: the content does not come again.
     pub(crate) form: Option<Vec<(String, String)>>,
     pub(crate) context: Option<AsyncContext>,
-    pub(crate) listeners: Vec<Box<dyn AsyncListener>>,
+    /// Whether another thread may hold an `AsyncHandle`.
+    pub(crate) has_handle: bool,
+    pub(crate) listeners: Vec<AddedListener>,
     /// Those of the last round, while a worker that began another one has the request.
-    pub(crate) previous_listeners: Vec<Box<dyn AsyncListener>>,
+    pub(crate) previous_listeners: Vec<AddedListener>,
     pub(crate) is_error_told: bool,
     pub(crate) dispatch_target: Option<Box<DispatchTarget>>,
     pub(crate) read_listener: Option<Box<dyn ReadListener>>,
+    pub(crate) write_listener: Option<Box<dyn WriteListener>>,
     pub(crate) is_all_data_read_sent: bool,
     pub(crate) filters: Vec<usize>,
+    /// The application whose request listeners were told.
+    pub(crate) entered_context: Option<ContextIndex>,
 }
 
 impl RequestNote {
@@ -55,26 +71,39 @@ impl RequestNote {
             path,
             dispatched,
             dispatcher,
-            lacks_async_support,
+            kept,
+            queries,
+            nesting,
+            wrappers,
+            barred_by,
             refusal,
             error,
             attributes,
             parameters,
             form,
             context,
+            has_handle,
             listeners,
             previous_listeners,
             is_error_told,
             dispatch_target,
             read_listener,
+            write_listener,
             is_all_data_read_sent,
             filters,
+            entered_context,
         } = self;
+        *entered_context = None;
+        *has_handle = false;
         *mapping = None;
         path.clear();
         *dispatched = None;
         *dispatcher = DispatcherType::Request;
-        *lacks_async_support = false;
+        *kept = None;
+        queries.clear();
+        *nesting = 0;
+        wrappers.clear();
+        barred_by.clear();
         *refusal = None;
         *is_error_told = false;
         *dispatch_target = None;
@@ -95,15 +124,10 @@ impl RequestNote {
         if let Some(listener) = read_listener.take() {
             guard_drop("dropping a read listener", listener);
         }
+        if let Some(listener) = write_listener.take() {
+            guard_drop("dropping a write listener", listener);
+        }
     }
-}
-
-/// What an asynchronous dispatch replaced.
-pub(crate) struct Dispatched {
-    pub(crate) request_uri: String,
-    pub(crate) query: Option<String>,
-    pub(crate) original_path: String,
-    pub(crate) original_mapping: Mapping,
 }
 
 /// Why a request is answered without its servlet.

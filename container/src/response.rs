@@ -9,12 +9,13 @@ use bytes::Bytes;
 use ringcat_protocol::{
     action_code::{ActionCode, ActionError, ActionHook, Hook},
     async_cell::Look,
-    async_state_machine::Flag,
+    async_state_machine::{AsyncState, Flag},
     response::{ErrorState, Response as ProtocolResponse},
 };
 
 use crate::{
     async_context::{call_error, write_refused},
+    async_listener::WriteListener,
     error::{Error, Result},
     operation::ContainerOperation,
 };
@@ -32,11 +33,20 @@ pub struct Response {
     pub(crate) write_timeout: Duration,
     /// Inside [`Response::apply`]: what came to the list meanwhile was called later.
     is_applying: bool,
+    /// An included servlet runs: it adds content, and changes nothing else.
+    pub(crate) is_included: bool,
 }
 
 impl Response {
     pub(crate) fn new(inner: Box<ProtocolResponse>, hook: Hook<ContainerOperation>) -> Self {
-        Self { inner, hook, refused: None, write_timeout: Duration::ZERO, is_applying: false }
+        Self {
+            inner,
+            hook,
+            refused: None,
+            write_timeout: Duration::ZERO,
+            is_applying: false,
+            is_included: false,
+        }
     }
 
     /// The status code.
@@ -48,7 +58,7 @@ impl Response {
     /// to 599, is answered as 500.
     pub fn set_status(&mut self, status: u16) {
         self.sync();
-        if self.is_committed() || self.inner.is_suspended {
+        if self.is_head_fixed() {
             return;
         }
         self.inner.status = final_status(status);
@@ -67,7 +77,7 @@ impl Response {
     /// end in a value would split the response.)
     pub fn set_header(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<()> {
         self.sync();
-        if self.is_committed() || self.inner.is_suspended {
+        if self.is_head_fixed() {
             return Ok(());
         }
         let value = value.as_ref();
@@ -84,7 +94,7 @@ impl Response {
     /// As [`Response::set_header`].
     pub fn add_header(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<()> {
         self.sync();
-        if self.is_committed() || self.inner.is_suspended {
+        if self.is_head_fixed() {
             return Ok(());
         }
         let value = value.as_ref();
@@ -98,7 +108,7 @@ impl Response {
     /// Removes all fields of that name; without effect once committed.
     pub fn remove_header(&mut self, name: &str) {
         self.sync();
-        if self.is_committed() || self.inner.is_suspended {
+        if self.is_head_fixed() {
             return;
         }
         self.inner.fields.remove(name);
@@ -117,7 +127,7 @@ impl Response {
     /// Announces the length of the content, in bytes; what is written past it is dropped.
     pub fn set_content_length(&mut self, length: u64) {
         self.sync();
-        if self.is_committed() || self.inner.is_suspended {
+        if self.is_head_fixed() {
             return;
         }
         self.inner.content_length = Some(length);
@@ -154,6 +164,7 @@ impl Response {
             return Err(refused);
         }
         self.sync();
+        self.refuse_unready("write")?;
         let content = content.as_ref();
         if self.inner.is_finished || self.inner.is_suspended {
             return Ok(());
@@ -175,6 +186,7 @@ impl Response {
     /// The connection failed.
     pub fn flush(&mut self) -> Result<()> {
         self.sync();
+        self.refuse_unready("flush")?;
         if self.inner.is_finished || self.inner.is_suspended {
             return Ok(());
         }
@@ -188,6 +200,78 @@ impl Response {
                 .map(|_| ())
                 .map_err(call_error),
         }
+    }
+
+    /// Ends the content: commits, and what was written is sent; what is written later is dropped.
+    /// Never waits.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn close(&mut self) -> Result<()> {
+        self.sync();
+        if self.is_included {
+            return Ok(());
+        }
+        match self.hook.clone() {
+            Hook::Core(_) => self.finish(),
+            Hook::Worker { cell, .. } => {
+                self.inner.is_finished = true;
+                cell.call(None, Some(ContainerOperation::Close), Look::Always)
+                    .map_err(call_error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a write takes effect without waiting. With a write listener, `false` promises a
+    /// call of [`WriteListener::on_write_possible`] when all that was written has left; without
+    /// one it is always `true`.
+    pub fn is_ready(&mut self) -> bool {
+        if !self.is_non_blocking() {
+            return true;
+        }
+        let Some(cell) = self.hook.existing_cell() else { return true };
+        if cell.word().has(Flag::WriteOwed) {
+            return false;
+        }
+        let is_ready = match &self.hook {
+            // A connection that failed takes everything: the write itself says so.
+            Hook::Core(hook) => hook.drain_output().unwrap_or(true),
+            Hook::Worker { cell, .. } => cell.in_flight_bytes() == 0,
+        };
+        if !is_ready {
+            cell.set_flag(Flag::WriteOwed);
+            if !self.is_local() {
+                cell.post_look();
+            }
+        }
+        is_ready
+    }
+
+    /// Sets the write listener; its first call comes after the present callback has returned.
+    ///
+    /// # Errors
+    /// Illegal state: the request is not asynchronous, or has a write listener.
+    pub fn set_write_listener(&mut self, listener: impl WriteListener) -> Result<()> {
+        let cell = self.hook.existing_cell().filter(|cell| cell.word().state().is_async());
+        let Some(cell) = cell else {
+            return Err(Error::illegal_state(
+                "a write listener needs an asynchronous request: call start_async first",
+            ));
+        };
+        if self.inner.has_write_listener {
+            return Err(Error::illegal_state("the request has a write listener already"));
+        }
+        let operation = ContainerOperation::SetWriteListener(Box::new(listener));
+        match &self.hook {
+            Hook::Core(hook) => hook.defer(operation),
+            Hook::Worker { cell, .. } => {
+                cell.call(None, Some(operation), Look::Never).map_err(call_error)?;
+            }
+        }
+        self.inner.has_write_listener = true;
+        cell.set_flag(Flag::WriteOwed);
+        Ok(())
     }
 
     /// Whether the head is fixed and on its way.
@@ -204,6 +288,9 @@ impl Response {
     /// Illegal state once committed.
     pub fn reset(&mut self) -> Result<()> {
         self.sync();
+        if self.is_included {
+            return Ok(());
+        }
         self.refuse_committed("reset")?;
         self.inner.status = 200;
         self.inner.fields.clear();
@@ -219,6 +306,9 @@ impl Response {
     /// Illegal state once committed.
     pub fn reset_buffer(&mut self) -> Result<()> {
         self.sync();
+        if self.is_included {
+            return Ok(());
+        }
         self.refuse_committed("reset_buffer")?;
         self.drop_content();
         self.forward(ContainerOperation::ResetBuffer);
@@ -233,6 +323,9 @@ impl Response {
     /// Illegal state once committed.
     pub fn send_error(&mut self, status: u16, message: Option<&str>) -> Result<()> {
         self.sync();
+        if self.is_included {
+            return Ok(());
+        }
         self.refuse_committed("send_error")?;
         self.drop_content();
         self.inner.content_length = None;
@@ -250,13 +343,15 @@ impl Response {
     /// Illegal state once committed; illegal argument if `location` is no field value.
     pub fn send_redirect(&mut self, location: &str) -> Result<()> {
         self.sync();
+        if self.is_included {
+            return Ok(());
+        }
         self.refuse_committed("send_redirect")?;
         self.set_header("Location", location)?;
         self.reset_buffer()?;
         self.set_status(302);
         self.set_content_length(0);
-        self.inner.is_suspended = true;
-        self.forward(ContainerOperation::Finish);
+        self.end_content();
         Ok(())
     }
 
@@ -273,6 +368,12 @@ impl Response {
     /// The time of day.
     pub(crate) fn system_time(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + self.hook.clock().unix_time()
+    }
+
+    /// The application's part is over: what else it writes is dropped.
+    pub(crate) fn end_content(&mut self) {
+        self.inner.is_suspended = true;
+        self.forward(ContainerOperation::Finish);
     }
 
     pub(crate) fn is_local(&self) -> bool {
@@ -313,8 +414,14 @@ impl Response {
                 self.inner.is_suspended = true;
                 Ok(())
             }
+            ContainerOperation::Close => {
+                self.finish();
+                Ok(())
+            }
             ContainerOperation::AddListener(_)
             | ContainerOperation::SetReadListener(_)
+            | ContainerOperation::SetWriteListener(_)
+            | ContainerOperation::RoundBegan
             | ContainerOperation::Dispatch(_)
             | ContainerOperation::TaskFailed(_) => panic!("an operation of the request"),
         };
@@ -348,6 +455,23 @@ impl Response {
             self.inner.error = ErrorState::ReportDue;
         }
         self.forward(ContainerOperation::Failed(status));
+    }
+
+    /// Whether the write listener is to be called: it was promised a call, and all that it wrote
+    /// has left.
+    pub(crate) fn is_write_due(&self) -> bool {
+        let is_owed = || self.hook.existing_cell().is_some_and(|c| c.word().has(Flag::WriteOwed));
+        self.is_non_blocking() && is_owed() && self.is_drained()
+    }
+
+    /// Whether nothing that a write listener wrote has still to leave.
+    pub(crate) fn is_drained(&self) -> bool {
+        match &self.hook {
+            Hook::Core(hook) if self.inner.has_write_listener => {
+                hook.drain_output().unwrap_or(true)
+            }
+            Hook::Core(_) | Hook::Worker { .. } => true,
+        }
     }
 
     /// What was wrong with a value that an infallible setter took.
@@ -417,6 +541,28 @@ impl Response {
         {
             tracing::debug!("a change of a response came too late: {error}");
         }
+    }
+
+    /// Whether status and fields take no change: they are sent, the response is in error, or an
+    /// included servlet tries.
+    fn is_head_fixed(&self) -> bool {
+        self.is_committed() || self.inner.is_suspended || self.is_included
+    }
+
+    /// Whether a write listener is to be called when there is room.
+    fn is_non_blocking(&self) -> bool {
+        let state = || self.hook.existing_cell().map(|cell| cell.word().state());
+        self.inner.has_write_listener && state().is_some_and(AsyncState::keeps_listeners)
+    }
+
+    /// With a write listener nothing is queued behind what has not left.
+    fn refuse_unready(&mut self, call: &str) -> Result<()> {
+        if self.inner.has_write_listener && !self.is_applying && !self.is_ready() {
+            return Err(Error::illegal_state(format!(
+                "{call}: output is pending; ask is_ready and wait for on_write_possible"
+            )));
+        }
+        Ok(())
     }
 
     fn refuse_committed(&self, call: &str) -> Result<()> {

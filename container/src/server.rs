@@ -16,8 +16,8 @@ use ringcat_engine::{
 use ringcat_protocol::{http11::options::Http11Options, message::Message};
 
 use crate::{
-    access_log::AccessLog,
-    container::{ContainerTree, ValveNode},
+    access_log::{AccessLog, AccessLogEntry},
+    container::{ContainerTree, RequestEndObserver, ValveNode},
     context::Context,
     error::{Error, Result},
     request_note::RequestNote,
@@ -112,6 +112,7 @@ pub struct ServerBuilder {
     workers: WorkerPoolOptions,
     drain_timeout: Duration,
     access_log: Option<AccessLog>,
+    on_request_end: Option<RequestEndObserver>,
 }
 
 /// The entry to building a server.
@@ -142,6 +143,7 @@ impl Server {
             workers: WorkerPoolOptions::default(),
             drain_timeout: Duration::from_secs(30),
             access_log: None,
+            on_request_end: None,
         }
     }
 }
@@ -311,6 +313,17 @@ impl ServerBuilder {
         self
     }
 
+    /// Calls `observer` for each request when it has ended, with what an access log says of it. It
+    /// runs on the request's core and must not block.
+    #[must_use]
+    pub fn on_request_end(
+        mut self,
+        observer: impl Fn(&AccessLogEntry<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_request_end = Some(Box::new(observer));
+        self
+    }
+
     /// Initialises the servlets and starts the cores.
     ///
     /// # Errors
@@ -359,6 +372,7 @@ impl ServerBuilder {
             body_bytes_max: self.body_bytes_max,
             write_timeout: self.engine.timeouts.write,
             pool,
+            on_request_end: self.on_request_end,
         };
         Service::new(tree, self.http, self.access_log)
     }

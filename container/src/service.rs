@@ -20,6 +20,7 @@ use crate::{
     context::{Context, FilterDeclaration},
     coyote_adapter::CoyoteAdapter,
     error::{Error, Result},
+    error_pages,
     guard::{guard, guard_quiet},
     mapper::{ContextIndex, Mapper, MapperBuilder, WrapperIndex},
     request_note::RequestNote,
@@ -43,6 +44,9 @@ impl Service {
         http: Http11Options,
         access_log: Option<AccessLog>,
     ) -> Result<Self> {
+        for index in 0..tree.contexts.len() {
+            error_pages::check(&tree, ContextIndex(index as u16))?;
+        }
         init_servlets(&tree)?;
         Ok(Self { tree: Arc::new(tree), http, access_log, counters: Mutex::default() })
     }
@@ -120,7 +124,17 @@ fn build_context(
     index: ContextIndex,
     context: Context,
 ) -> Result<ContextNode> {
-    let Context { path, servlets, filters, valves } = context;
+    let Context {
+        path,
+        servlets,
+        filters,
+        valves,
+        request_listeners,
+        error_pages,
+        welcome_files: _,
+        is_cross_context,
+        unload_delay: _,
+    } = context;
     let mut wrappers = Vec::with_capacity(servlets.len());
     for declaration in servlets {
         let wrapper = WrapperIndex(u16::try_from(wrappers.len()).map_err(|_| {
@@ -141,7 +155,15 @@ fn build_context(
     let filters =
         filters.into_iter().map(|filter| build_filter(&path, filter)).collect::<Result<_>>()?;
     let valves = valves.into_iter().map(ValveNode::new).collect();
-    Ok(ContextNode { path, valves, filters, wrappers })
+    Ok(ContextNode {
+        path,
+        valves,
+        filters,
+        wrappers,
+        request_listeners,
+        error_pages,
+        is_cross_context,
+    })
 }
 
 fn build_filter(path: &str, declaration: FilterDeclaration) -> Result<FilterNode> {

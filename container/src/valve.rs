@@ -2,6 +2,7 @@
 //! run in this order, the basic step of each level last. Stands for `Valve` and `Pipeline`.
 
 use crate::{
+    async_support::Barring,
     container::{ContainerTree, Level},
     error::Result,
     guard::guard,
@@ -60,7 +61,7 @@ impl<'a> Next<'a> {
         let Some(valve) = tree.valves(level, mapping).get(index) else {
             return tree.basic(level, mapping, req, res);
         };
-        req.clear_async_support_unless(valve.is_async_supported);
+        req.bar_async_unless(valve.is_async_supported, || Barring::Valve { level, mapping, index });
         guard(|| valve.valve.invoke(req, res, Next { tree, mapping, level, index: index + 1 }))
     }
 }

@@ -80,6 +80,13 @@ pub trait ActionHook<O: Operation> {
     /// See [`ActionError`].
     fn action(&self, code: ActionCode<'_>) -> Result<(), ActionError>;
 
+    /// Sends what is queued as far as the connection takes it without waiting, and answers whether
+    /// all of it has left.
+    ///
+    /// # Errors
+    /// The connection failed.
+    fn drain_output(&self) -> Result<bool, ActionError>;
+
     /// The cell of the exchange, made now if there is none yet.
     fn async_cell(&self, request: &mut Request) -> Arc<AsyncCell<O>>;
 

@@ -150,6 +150,20 @@ impl AsyncState {
         matches!(self, Self::MustDispatch | Self::Dispatching)
     }
 
+    /// Whether read and write listeners serve the request: a decided end, or an error, takes them
+    /// away, one that waits for the callback to return not yet.
+    pub const fn keeps_listeners(self) -> bool {
+        matches!(
+            self,
+            Self::Starting
+                | Self::Started
+                | Self::ReadWriteOp
+                | Self::CompletePending
+                | Self::DispatchPending
+                | Self::TimingOut
+        )
+    }
+
     /// The name that logs and scenarios use, `MUST_COMPLETE` for [`AsyncState::MustComplete`].
     pub const fn name(self) -> &'static str {
         match self {
@@ -298,6 +312,8 @@ pub enum Flag {
     WriteReady,
     /// A write callback is owed.
     WriteOwed,
+    /// The last callback of a request that is not asynchronous has returned: no round begins.
+    StartBarred,
     /// The exchange is over; the word serves no further event.
     Closed,
 }
@@ -497,7 +513,7 @@ pub const fn transition(word: Word, event: Event) -> Result<(Word, Effects), Ill
 type Step = Option<(Word, Effects)>;
 
 const fn async_start(word: Word) -> Step {
-    if word.state().is_async() {
+    if word.state().is_async() || word.has(Flag::StartBarred) {
         return None;
     }
     let effects = Effects { in_progress: 1, ..Effects::NONE };

@@ -29,6 +29,8 @@ pub struct Response {
     pub is_finished: bool,
     /// Whether `send_error` ended the application's part: what it writes is dropped.
     pub is_suspended: bool,
+    /// Whether a write listener writes it.
+    pub has_write_listener: bool,
     /// Whether an error report is due.
     pub error: ErrorState,
 }
@@ -58,6 +60,7 @@ impl Default for Response {
             is_committed: false,
             is_finished: false,
             is_suspended: false,
+            has_write_listener: false,
             error: ErrorState::None,
         }
     }
@@ -76,6 +79,7 @@ impl Response {
             is_committed,
             is_finished,
             is_suspended,
+            has_write_listener,
             error,
         } = self;
         *status = 200;
@@ -88,6 +92,7 @@ impl Response {
         *is_committed = false;
         *is_finished = false;
         *is_suspended = false;
+        *has_write_listener = false;
         *error = ErrorState::None;
     }
 

@@ -57,7 +57,7 @@ impl ReadListener for Reader {
         self.context.complete()
     }
 
-    fn on_error(&mut self, _request: &mut Request, error: &Error) {
+    fn on_error(&mut self, _request: &mut Request, _response: &mut Response, error: &Error) {
         self.journal.note(format!("reader.on_error({:?})", error.kind()));
     }
 }

@@ -617,7 +617,7 @@ impl ReadListener for Reading {
         Ok(())
     }
 
-    fn on_error(&mut self, _req: &mut Request, _error: &Error) {
+    fn on_error(&mut self, _req: &mut Request, _res: &mut Response, _error: &Error) {
         run().change(self.number, |record| record.has_failed = true);
     }
 }

@@ -428,6 +428,14 @@ impl<O: Operation> AsyncCell<O> {
         self.update(|word| word.with(ready).without(owed)).has(owed)
     }
 
+    /// Makes `start_async` illegal for other threads too, unless the request is asynchronous;
+    /// answers whether it did. The owner's.
+    pub fn bar_start(&self) -> bool {
+        let is_plain = |word: Word| word.state() == AsyncState::Dispatched;
+        let bar = |word: Word| if is_plain(word) { word.with(Flag::StartBarred) } else { word };
+        is_plain(self.update(bar))
+    }
+
     /// Ends the exchange for all other threads, after on_complete or when the server stops: later
     /// calls are refused, waiting threads go on. Answers what was still in the list, for the owner
     /// to apply or discard; none if a caller was inside: a look is posted, and the owner

@@ -54,6 +54,22 @@ pub(crate) struct CallState<O: Operation> {
     pub(crate) deferred: Vec<O>,
 }
 
+impl<O: Operation> CallState<O> {
+    /// Sends what the connection takes without waiting.
+    fn send_now(&mut self, io: &dyn Io) -> Result<(), ActionError> {
+        if let Some(errno) = self.errno {
+            return Err(ActionError::Io(errno));
+        }
+        self.out.send_now(io, self.conn).map_err(|errno| {
+            self.errno = Some(errno);
+            if let Some(cell) = &self.cell {
+                cell.set_flag(Flag::IoError);
+            }
+            ActionError::Io(errno)
+        })
+    }
+}
+
 /// Cells that are kept for reuse, at most.
 const SPARE_CELLS_MAX: usize = 64;
 
@@ -143,15 +159,7 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
             }
             ActionCode::Write(bytes) => call.encoder.write(bytes, &mut call.out),
             ActionCode::WriteShared(bytes) => call.encoder.write_shared(bytes, &mut call.out),
-            ActionCode::Flush => {
-                if let Err(errno) = call.out.send_now(&*self.io, call.conn) {
-                    call.errno = Some(errno);
-                    if let Some(cell) = &call.cell {
-                        cell.set_flag(Flag::IoError);
-                    }
-                    return Err(ActionError::Io(errno));
-                }
-            }
+            ActionCode::Flush => call.send_now(&*self.io)?,
             ActionCode::Close => call.encoder.finish(&mut call.out),
             ActionCode::CloseNow => call.encoder.give_up(),
             ActionCode::Ack => {
@@ -166,6 +174,15 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
             return Err(ActionError::Backlog { queued_bytes, limit_bytes });
         }
         Ok(())
+    }
+
+    fn drain_output(&self) -> Result<bool, ActionError> {
+        let mut call = self.call.borrow_mut();
+        let call = call.as_mut().expect("asks come from inside a call");
+        if !call.out.is_empty() {
+            call.send_now(&*self.io)?;
+        }
+        Ok(call.out.is_empty())
     }
 
     fn async_cell(&self, request: &mut Request) -> Arc<AsyncCell<O>> {

@@ -260,7 +260,7 @@ impl ReadListener for Counting {
         self.context.complete()
     }
 
-    fn on_error(&mut self, _request: &mut Request, error: &Error) {
+    fn on_error(&mut self, _request: &mut Request, _response: &mut Response, error: &Error) {
         tracing::info!("upload: onError(): {error}");
     }
 }

@@ -46,6 +46,7 @@ pub(crate) struct Http11Processor<A: Adapter> {
     pub(super) is_ack_due: bool,
     pub(super) is_error_due: bool,
     pub(super) is_read_due: bool,
+    pub(super) is_write_due: bool,
     pub(super) credit_bytes: usize,
     pub(super) swallowed_bytes: u64,
     /// Decoded bytes on their way to a worker.
@@ -100,6 +101,7 @@ impl<A: Adapter> Http11Processor<A> {
             is_ack_due: false,
             is_error_due: false,
             is_read_due: false,
+            is_write_due: false,
             credit_bytes: 0,
             swallowed_bytes: 0,
             piece: Vec::new(),
@@ -130,6 +132,8 @@ impl<A: Adapter> Http11Processor<A> {
                 self.dispatch(turn, SocketEvent::Error)
             } else if std::mem::take(&mut self.is_read_due) {
                 self.dispatch(turn, SocketEvent::OpenRead)
+            } else if std::mem::take(&mut self.is_write_due) {
+                self.dispatch(turn, SocketEvent::OpenWrite)
             } else if self.stage == Stage::Called {
                 // Asynchronous, or its rounds are over and the response is to be finished.
                 self.dispatch_event(turn, event)
@@ -152,7 +156,7 @@ impl<A: Adapter> Http11Processor<A> {
                 self.event_put_off = None;
             }
             let is_over = self.is_callback_unsettled
-                || state != SocketState::AsyncEnd && !self.is_error_due && !self.is_read_due;
+                || state != SocketState::AsyncEnd && !self.is_listener_due();
             if is_over {
                 break state;
             }
@@ -218,6 +222,7 @@ impl<A: Adapter> Http11Processor<A> {
             is_ack_due,
             is_error_due,
             is_read_due,
+            is_write_due,
             credit_bytes,
             swallowed_bytes,
             piece,
@@ -246,6 +251,7 @@ impl<A: Adapter> Http11Processor<A> {
         *is_ack_due = false;
         *is_error_due = false;
         *is_read_due = false;
+        *is_write_due = false;
         *credit_bytes = 0;
         *swallowed_bytes = 0;
         *piece = Vec::new();
@@ -296,6 +302,10 @@ impl<A: Adapter> Http11Processor<A> {
             let wants_body = request.has_read_listener
                 && !request.body.is_finished()
                 && request.body.len_available() < turn.shared.options.body_high_water_bytes;
+            let wants_room = self.wants_room(turn);
+            if let Some(socket) = turn.cx.socket_mut(turn.conn) {
+                socket.write_interest = wants_room;
+            }
             if wants_body {
                 self.await_body(turn);
             } else {

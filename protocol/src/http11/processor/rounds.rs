@@ -63,10 +63,15 @@ impl<A: Adapter> Http11Processor<A> {
             return None;
         }
         let state = self.async_post_process(turn);
-        if self.is_callback_unsettled || self.is_error_due || self.is_read_due {
+        if self.is_callback_unsettled || self.is_listener_due() {
             self.put_off(event);
         }
         (self.is_callback_unsettled || state == SocketState::Closed).then_some(state)
+    }
+
+    /// Whether a listener is to be called before this event is over.
+    pub(super) fn is_listener_due(&self) -> bool {
+        self.is_error_due || self.is_read_due || self.is_write_due
     }
 
     /// Remembers an event that met a caller, for the look that was posted.
@@ -95,7 +100,39 @@ impl<A: Adapter> Http11Processor<A> {
             return self.dispatch(turn, SocketEvent::Error);
         }
         self.is_read_due = false;
+        self.is_write_due = false;
         self.dispatch(turn, event)
+    }
+
+    /// Whether output that a write listener wrote has to leave before the request goes on, or
+    /// before the listener is called again.
+    pub(super) fn wants_room(&self, turn: &Turn<'_, A>) -> bool {
+        let Some(cell) = &self.cell else { return false };
+        let word = cell.word();
+        let is_owed = word.has(Flag::WriteOwed) && word.state().keeps_listeners();
+        (is_owed || !word.state().keeps_listeners()) && self.is_output_pending(turn)
+    }
+
+    /// Whether a write listener wrote what has not left yet, on a connection that still takes it.
+    pub(super) fn is_output_pending(&self, turn: &Turn<'_, A>) -> bool {
+        let has_listener =
+            self.exchange.as_ref().is_some_and(|exchange| exchange.response.has_write_listener);
+        has_listener
+            && turn
+                .cx
+                .socket(turn.conn)
+                .is_some_and(|socket| socket.failure().is_none() && !socket.out.is_empty())
+    }
+
+    /// Room for output is an event for a write listener that waits for it.
+    pub(super) fn look_for_room(&mut self, turn: &Turn<'_, A>) {
+        if !self.is_async() || !self.exchange_mut().response.has_write_listener {
+            return;
+        }
+        let word = self.cell.as_ref().map(|cell| cell.word());
+        let is_owed =
+            word.is_some_and(|word| word.has(Flag::WriteOwed) && word.state().keeps_listeners());
+        self.is_write_due = is_owed && !self.is_output_pending(turn);
     }
 
     /// Body bytes that came for a read listener are an event; so is a body that is broken or cut.
@@ -152,8 +189,10 @@ impl<A: Adapter> Http11Processor<A> {
         if is_for_worker {
             return self.delegate(turn);
         }
-        self.is_dispatch_dropped = was_dispatching && self.is_dispatching();
+        self.is_dispatch_dropped =
+            was_dispatching && self.is_dispatching() && !self.is_output_pending(turn);
         if self.is_async() && self.content_for_listener() == before {
+            self.look_for_room(turn);
             return SocketState::Long;
         }
         // Also looks for input: what a listener read made room for bytes that came long ago. Who
@@ -228,14 +267,16 @@ impl<A: Adapter> Http11Processor<A> {
                 self.apply(turn, operations);
                 continue;
             }
+            let drained = !self.is_output_pending(turn);
             // Decided while nobody looked: its target comes first. Only a dispatch that was dropped
             // for an error report ends here.
             if word.state() == AsyncState::Dispatching && !self.is_dispatch_dropped {
-                return SocketState::AsyncEnd;
+                return if drained { SocketState::AsyncEnd } else { SocketState::Long };
             }
             let io_allowed = self.exchange_mut().request.failure.is_none();
-            // The out-queue takes every byte in order, so output never holds a state back.
-            let event = Event::PostProcess { drained: true, io_allowed };
+            // The out-queue takes every byte in order, so only what a listener wrote, who was
+            // promised to hear of it, holds a state back.
+            let event = Event::PostProcess { drained, io_allowed };
             let effects = match transition(word, event) {
                 Ok((_, effects)) => effects,
                 Err(illegal) => {
