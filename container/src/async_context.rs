@@ -16,14 +16,14 @@ use ringcat_protocol::{
 };
 
 use crate::{
-    async_listener::{AddedListener, AsyncListener, WriteListener},
+    async_listener::{AddedListener, AsyncListener, ReadListener, WriteListener},
     container::ContainerTree,
     dispatch::DispatchTarget,
     error::{Error, Result},
     guard::guard,
     mapper::Mapping,
     operation::ContainerOperation,
-    request::{Attribute, latin1, millis},
+    request::{Attribute, is_input_ready, latin1, millis, worker_read_error},
     request_wrapper::RequestWrapper,
     uri,
 };
@@ -218,7 +218,8 @@ impl AsyncContext {
     pub fn request(&self) -> Result<AsyncRequest> {
         self.refuse_closed()?;
         let head = self.parts.cell.head().and_then(|head| Arc::clone(head).downcast().ok());
-        head.map(|head| AsyncRequest { head })
+        let cell = Arc::clone(&self.parts.cell);
+        head.map(|head| AsyncRequest { head, cell })
             .ok_or_else(|| Error::illegal_state("the request is over"))
     }
 
@@ -307,9 +308,10 @@ impl std::fmt::Debug for AsyncContext {
 }
 
 /// The head of an asynchronous request, for any thread.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct AsyncRequest {
     head: Arc<Head>,
+    cell: Arc<AsyncCell<ContainerOperation>>,
 }
 
 impl AsyncRequest {
@@ -335,6 +337,71 @@ impl AsyncRequest {
         name: &'a str,
     ) -> impl Iterator<Item = std::borrow::Cow<'a, str>> {
         self.head.field_values(name).map(latin1)
+    }
+}
+
+impl std::fmt::Debug for AsyncRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AsyncRequest").field("head", &self.head).finish_non_exhaustive()
+    }
+}
+
+/// The content, for any thread. It is read once: what one thread reads no other one gets.
+impl AsyncRequest {
+    /// Reads content into `buffer`; 0 is its end. With a read listener it never waits; without one
+    /// a foreign thread waits, and a core thread does not.
+    ///
+    /// # Errors
+    /// Illegal state: the request is over, or nothing is there and nobody may wait. I/O: the
+    /// client left, or sent content that breaks its framing.
+    pub fn read(&self, buffer: &mut [u8]) -> Result<usize> {
+        let is_waiting = !self.cell.set_flag(Flag::InboundWanted).has(Flag::ReadListened);
+        if is_waiting && Current::get().core.is_none() {
+            self.cell.post_look();
+            return self.cell.read_blocking(buffer, None).map_err(read_error);
+        }
+        self.cell.try_read(buffer).map_err(read_error)
+    }
+
+    /// Whether a read takes effect without waiting. With a read listener, `false` promises a call
+    /// of [`ReadListener::on_data_available`].
+    pub fn is_ready(&self) -> bool {
+        !self.cell.word().has(Flag::ReadListened) || is_input_ready(&self.cell)
+    }
+
+    /// Whether all content was read.
+    pub fn is_finished(&self) -> bool {
+        self.cell.is_inbound_consumed()
+    }
+
+    /// Sets the read listener; it is called on the owning core.
+    ///
+    /// # Errors
+    /// Illegal state: the request is over.
+    pub fn set_read_listener(&self, listener: impl ReadListener) -> Result<()> {
+        let operation = ContainerOperation::SetReadListener(Box::new(listener));
+        self.cell.call(None, Some(operation), Look::Always).map(|_| ()).map_err(call_error)
+    }
+
+    /// The first value of a parameter of the client's query.
+    ///
+    /// # Errors
+    /// The query cannot be decoded (400).
+    pub fn parameter(&self, name: &str) -> Result<Option<String>> {
+        let target = self.head.target();
+        let Some(start) = target.iter().position(|byte| *byte == b'?') else { return Ok(None) };
+        let parameters = uri::parse_query(&target[start + 1..])?;
+        Ok(parameters.into_iter().find(|(own, _)| own == name).map(|(_, value)| value))
+    }
+}
+
+fn read_error(error: std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::ConnectionAborted => call_error(CallError::Closed),
+        std::io::ErrorKind::WouldBlock => {
+            Error::illegal_state("read: nothing is there; ask is_ready and wait for the listener")
+        }
+        _ => worker_read_error(error),
     }
 }
 

@@ -47,7 +47,7 @@ impl Request {
             return Err(self.warn_of_lacking_support());
         }
         let cell = self.hook.async_cell(&mut self.inner);
-        let timeout = millis(self.tree().async_timeout(self.inner.listener));
+        let timeout = millis(self.tree().connector(self.inner.listener).async_timeout);
         let clock = self.hook.clock();
         let context = self.context_of(&Arc::clone(&cell));
         self.note.has_handle = true;

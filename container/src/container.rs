@@ -35,12 +35,22 @@ pub struct ContainerTree {
     pub(crate) mapper: Mapper,
     pub(crate) uri_policy: UriPolicy,
     /// By listener.
-    pub(crate) async_timeouts: Vec<Duration>,
+    pub(crate) connectors: Vec<ConnectorSettings>,
     pub(crate) body_bytes_max: u64,
     /// How long a thread waits for a client that does not read.
     pub(crate) write_timeout: Duration,
     pub(crate) pool: Arc<dyn Pool>,
     pub(crate) on_request_end: Option<RequestEndObserver>,
+}
+
+/// What a connector is set to.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectorSettings {
+    /// How long an asynchronous round may take.
+    pub(crate) async_timeout: Duration,
+    pub(crate) ends_on_peer_close: bool,
+    /// In lower case; `*` stands for all.
+    pub(crate) allowed_trailers: Vec<String>,
 }
 
 /// Told of each request that has ended, on its core.
@@ -105,10 +115,9 @@ pub(crate) enum Level {
 }
 
 impl ContainerTree {
-    /// How long an asynchronous round may take on connections of a listener.
-    pub(crate) fn async_timeout(&self, listener: ListenerId) -> Duration {
-        let timeout = self.async_timeouts.get(usize::from(listener.0));
-        timeout.copied().unwrap_or(Duration::from_secs(30))
+    /// What the connector of a listener is set to.
+    pub(crate) fn connector(&self, listener: ListenerId) -> &ConnectorSettings {
+        &self.connectors[usize::from(listener.0)]
     }
 
     /// A context by its index.

@@ -188,13 +188,13 @@ impl CoyoteAdapter {
     /// Calls `on_all_data_read`, once, when everything was read.
     fn read_all_if_due(&self, request: &mut Request, response: &mut Response) {
         let is_due = request.inner.has_read_listener
-            && request.inner.body.is_consumed()
+            && request.is_finished()
             && !request.note.is_all_data_read_sent;
         if !is_due {
             return;
         }
         request.note.is_all_data_read_sent = true;
-        request.inner.is_read_owed = false;
+        request.inner.is_read_due = false;
         self.call_read_listener(request, response, |listener, request, response| {
             listener.on_all_data_read(request, response)
         });
@@ -236,8 +236,8 @@ impl CoyoteAdapter {
         if started.is_none_or(|effects| effects.refused) {
             return true;
         }
-        if request.inner.is_read_owed && request.inner.body.len_available() > 0 {
-            request.inner.is_read_owed = false;
+        let has_content = request.cell().is_some_and(|cell| cell.inbound_len() > 0);
+        if std::mem::take(&mut request.inner.is_read_due) && has_content {
             let is_fine = self.call_read_listener(request, response, |listener, req, res| {
                 listener.on_data_available(req, res)
             });
@@ -341,6 +341,10 @@ impl CoyoteAdapter {
             request.enter_dispatch(*target);
         }
         // The target reads and writes without listeners.
+        if let Some(cell) = request.cell() {
+            cell.clear_flag(Flag::ReadListened);
+            cell.clear_flag(Flag::WriteOwed);
+        }
         request.inner.has_read_listener = false;
         response.inner.has_write_listener = false;
         if let Some(listener) = request.note.read_listener.take() {
@@ -403,6 +407,8 @@ impl Adapter for CoyoteAdapter {
         if request.note.tree.is_none() {
             request.note.tree = Some(Arc::clone(&self.tree));
         }
+        request.inner.ends_on_peer_close =
+            self.tree.connector(request.inner.listener).ends_on_peer_close;
         let refusal = self.map(&mut request).or_else(|| self.check_valves(&request));
         request.note.refusal = refusal.map(Box::new);
         let wrapper = request.note.mapping.and_then(|mapping| self.tree.wrapper(mapping));

@@ -41,7 +41,9 @@ fn serve(options: &Options) -> Result<()> {
 }
 
 fn start(options: &Options) -> Result<RunningServer> {
-    let connector = Connector::http(options.listen.clone()).async_timeout(options.async_timeout.0);
+    let connector = Connector::http(options.listen.clone())
+        .async_timeout(options.async_timeout.0)
+        .allowed_trailer("*");
     let mut server = Server::builder()
         .connector(connector)
         .worker_threads(options.workers)

@@ -7,7 +7,7 @@ use std::{any::Any, borrow::Cow, net::SocketAddr, time::Duration};
 use ringcat_engine::{backend::Errno, sync::Arc};
 use ringcat_protocol::{
     action_code::Hook,
-    async_cell::{AsyncCell, Look},
+    async_cell::{AsyncCell, Direction, Look},
     async_state_machine::Flag,
     http11::head::Version,
     request::{BodyRead, Request as ProtocolRequest},
@@ -152,9 +152,24 @@ impl Request {
         self.inner.head.get().fields()
     }
 
-    /// Trailer fields, names in lower case; there once the content is finished.
-    pub fn trailers(&self) -> &[(Vec<u8>, Vec<u8>)] {
-        &self.inner.trailers
+    /// Trailer fields that the connector lets through
+    /// ([`Connector::allowed_trailer`](crate::Connector::allowed_trailer)), names in lower case;
+    /// there once the content is finished.
+    pub fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let tree = self.note.tree.as_ref();
+        let allowed =
+            tree.map_or(&[][..], |tree| &tree.connector(self.inner.listener).allowed_trailers);
+        let is_allowed =
+            move |name: &[u8]| allowed.iter().any(|own| own == "*" || own.as_bytes() == name);
+        let trailers = self.inner.trailers.iter().map(|(name, value)| (&**name, &**value));
+        trailers.filter(move |(name, _)| is_allowed(name))
+    }
+
+    /// The value of a trailer field, as [`Request::trailers`] has it.
+    pub fn trailer(&self, name: &str) -> Option<Cow<'_, str>> {
+        let name = name.as_bytes();
+        let mut trailers = self.trailers();
+        trailers.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| latin1(value))
     }
 
     /// The announced length of the content in bytes; `None` if it is chunked.
@@ -201,6 +216,14 @@ impl Request {
             }
             return Ok(count);
         }
+        if self.inner.uses_inbound
+            && let Some(cell) = self.cell()
+        {
+            return cell.try_read(buffer).map_err(|error| match error.kind() {
+                std::io::ErrorKind::WouldBlock => self.read_error(),
+                _ => worker_read_error(error),
+            });
+        }
         match self.inner.body.read(buffer) {
             BodyRead::Bytes(count) => Ok(count),
             BodyRead::End => Ok(0),
@@ -226,18 +249,22 @@ impl Request {
     /// Whether a read gives content at once. With a read listener, `false` promises a call of
     /// [`ReadListener::on_data_available`] when content is there.
     pub fn is_ready(&mut self) -> bool {
-        if self.inner.body.len_available() > 0 {
-            return true;
+        match self.cell() {
+            Some(cell) if self.inner.has_read_listener => {
+                !self.inner.is_read_due && is_input_ready(&cell)
+            }
+            Some(_) | None => true,
         }
-        if self.inner.has_read_listener && !self.inner.body.is_finished() {
-            self.inner.is_read_owed = true;
-        }
-        !self.inner.has_read_listener
     }
 
     /// Whether all content was read.
     pub fn is_finished(&self) -> bool {
-        self.inner.body.is_consumed()
+        match self.cell() {
+            Some(cell) if self.inner.uses_inbound || !self.is_on_core() => {
+                cell.is_inbound_consumed()
+            }
+            Some(_) | None => self.inner.body.is_consumed(),
+        }
     }
 
     /// Sets the read listener; its first call comes after the present callback has returned.
@@ -266,8 +293,13 @@ impl Request {
 
     pub(crate) fn install_read_listener(&mut self, listener: Box<dyn ReadListener>) {
         self.note.read_listener = Some(listener);
+        if let Some(cell) = self.cell() {
+            cell.set_flag(Flag::ReadListened);
+        }
         self.inner.has_read_listener = true;
-        self.inner.is_read_owed = true;
+        // Content may be there already; if not, the call is owed from now on.
+        let is_ready = self.cell().is_some_and(|cell| cell.is_ready_or_owed(Direction::Read));
+        self.inner.is_read_due |= is_ready;
     }
 
     /// An attribute of the request.
@@ -310,6 +342,19 @@ impl Request {
         self.swap_attribute(name, None)
     }
 
+    /// Whether the request, once asynchronous, ends when the client ends its sending side: it is
+    /// told as of a reset, `on_error` and then `on_complete`. The connector says what it is at
+    /// first.
+    pub fn set_end_on_peer_close(&mut self, is_ended: bool) {
+        self.inner.ends_on_peer_close = is_ended;
+        if let Some(cell) = self.cell() {
+            match is_ended {
+                true => cell.set_flag(Flag::EndsOnPeerClose),
+                false => cell.clear_flag(Flag::EndsOnPeerClose),
+            };
+        }
+    }
+
     /// Whether [`Request::start_async`] is allowed by everything the request went through.
     pub fn is_async_supported(&self) -> bool {
         self.note.barred_by.is_empty()
@@ -339,9 +384,8 @@ impl Request {
 
     /// Whether the read listener is due: content waits that it was promised, or all was read.
     pub(crate) fn is_read_due(&self) -> bool {
-        let has_content = self.inner.is_read_owed && self.inner.body.len_available() > 0;
-        let is_at_end = self.inner.body.is_consumed() && !self.note.is_all_data_read_sent;
-        self.inner.has_read_listener && (has_content || is_at_end)
+        let is_at_end = || self.is_finished() && !self.note.is_all_data_read_sent;
+        self.inner.has_read_listener && (self.inner.is_read_due || is_at_end())
     }
 
     /// Applies what was asked for so far, so that listeners of this very callback are known.
@@ -506,9 +550,14 @@ impl std::io::Read for Request {
     }
 }
 
+/// Whether a read takes effect at once. At the end of the content nothing is left to be read.
+pub(crate) fn is_input_ready(cell: &AsyncCell<ContainerOperation>) -> bool {
+    !cell.is_inbound_consumed() && cell.is_ready_or_owed(Direction::Read)
+}
+
 /// What a blocking read failed with: content that breaks its framing is the client's fault, and
 /// the rest is the connection's.
-fn worker_read_error(error: std::io::Error) -> Error {
+pub(crate) fn worker_read_error(error: std::io::Error) -> Error {
     if error.raw_os_error() == Some(Errno::EBADMSG.0) {
         return Error::protocol_violation(400, "the content is broken");
     }

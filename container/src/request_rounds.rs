@@ -66,7 +66,7 @@ impl Request {
         }
         cell.call(Some(Event::AsyncStart), None, Look::Never).map_err(call_error)?;
         let tree = self.tree();
-        cell.set_timeout_millis(millis(tree.async_timeout(self.inner.listener)));
+        cell.set_timeout_millis(millis(tree.connector(self.inner.listener).async_timeout));
         cell.set_start_nanos(self.hook.now().as_nanos());
         self.note.is_error_told = false;
         Ok(self.context_of(&cell))

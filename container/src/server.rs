@@ -17,7 +17,7 @@ use ringcat_protocol::{http11::options::Http11Options, message::Message};
 
 use crate::{
     access_log::{AccessLog, AccessLogEntry},
-    container::{ContainerTree, RequestEndObserver, ValveNode},
+    container::{ConnectorSettings, ContainerTree, RequestEndObserver, ValveNode},
     context::Context,
     error::{Error, Result},
     request_note::RequestNote,
@@ -34,20 +34,43 @@ const DRAIN_LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
 #[derive(Clone, Debug)]
 pub struct Connector {
     address: String,
-    async_timeout: Duration,
+    settings: ConnectorSettings,
 }
 
 impl Connector {
     /// HTTP/1.1 on an address like `127.0.0.1:8080`; port 0 picks one.
     pub fn http(address: impl Into<String>) -> Self {
-        Self { address: address.into(), async_timeout: Duration::from_secs(30) }
+        let settings = ConnectorSettings {
+            async_timeout: Duration::from_secs(30),
+            ends_on_peer_close: false,
+            allowed_trailers: Vec::new(),
+        };
+        Self { address: address.into(), settings }
     }
 
     /// How long an asynchronous round may take unless the application says otherwise; zero means
     /// for ever. 30 s by default.
     #[must_use]
     pub fn async_timeout(mut self, timeout: Duration) -> Self {
-        self.async_timeout = timeout;
+        self.settings.async_timeout = timeout;
+        self
+    }
+
+    /// Whether an asynchronous request ends when its client ends its sending side: it is told as of
+    /// a reset. Off by default, since such a client may still wait for its answer; a servlet that
+    /// sends until the client leaves sets it for its requests
+    /// ([`Request::set_end_on_peer_close`](crate::Request::set_end_on_peer_close)).
+    #[must_use]
+    pub fn end_on_peer_close(mut self, is_ended: bool) -> Self {
+        self.settings.ends_on_peer_close = is_ended;
+        self
+    }
+
+    /// Lets applications see a trailer field, of a name in any case; `*` lets all through. By
+    /// default none is seen: what a trailer says has passed no check that the header has.
+    #[must_use]
+    pub fn allowed_trailer(mut self, name: &str) -> Self {
+        self.settings.allowed_trailers.push(name.to_ascii_lowercase());
         self
     }
 
@@ -368,7 +391,7 @@ impl ServerBuilder {
             contexts,
             mapper,
             uri_policy: UriPolicy::default(),
-            async_timeouts: connectors.map(|connector| connector.async_timeout).collect(),
+            connectors: connectors.map(|connector| connector.settings.clone()).collect(),
             body_bytes_max: self.body_bytes_max,
             write_timeout: self.engine.timeouts.write,
             pool,

@@ -257,6 +257,12 @@ impl<M: Send> CoreContext<M> {
         is_reset && self.fail(conn, Failure::System(Errno::ECONNRESET))
     }
 
+    /// Takes a client that has ended its stream for gone: the connection has failed from now on, as
+    /// by a reset, and the handler is to process the error. `false` if it had failed before.
+    pub fn give_up(&mut self, conn: ConnKey) -> bool {
+        self.fail(conn, Failure::System(Errno::ECONNRESET))
+    }
+
     /// Marks a connection as failed; `false` if it had failed before, or is closing anyway: the
     /// first failure counts, and what follows from it is its echo.
     pub(crate) fn fail(&mut self, conn: ConnKey, failure: Failure) -> bool {

@@ -19,6 +19,7 @@ pub mod action_code;
 pub mod adapter;
 pub mod async_cell;
 pub mod async_state_machine;
+mod async_word;
 pub mod exchange;
 pub mod exchange_key;
 pub mod exchange_table;

@@ -332,8 +332,11 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
             return;
         };
         let key = ExchangeKey::from_u64(attachment);
-        if let Some(cell) = self.table.processor_mut(key).and_then(|processor| processor.cell()) {
-            cell.set_flag(Flag::PeerClosed);
+        let Some(processor) = self.table.processor_mut(key) else { return };
+        let Some(cell) = processor.cell() else { return };
+        let before = cell.set_flag(Flag::PeerClosed);
+        if processor.is_async() && before.has(Flag::EndsOnPeerClose) {
+            self.process_exchange(cx, key, SocketEvent::OpenRead);
         }
     }
 

@@ -40,8 +40,12 @@ pub struct Request {
     pub body_error: Option<ProtocolError>,
     /// Whether a read listener is set, so that arriving content is an event.
     pub has_read_listener: bool,
-    /// Whether the read listener was told "not ready", or was just set, and is owed a callback.
-    pub is_read_owed: bool,
+    /// Whether the read listener was promised a call, and what it waits for is there.
+    pub is_read_due: bool,
+    /// Whether content goes to the cell's queue, where any thread reads it.
+    pub uses_inbound: bool,
+    /// Whether the exchange, once asynchronous, ends when the peer ends its stream.
+    pub ends_on_peer_close: bool,
 }
 
 impl Request {
@@ -58,7 +62,9 @@ impl Request {
             failure: None,
             body_error: None,
             has_read_listener: false,
-            is_read_owed: false,
+            is_read_due: false,
+            uses_inbound: false,
+            ends_on_peer_close: false,
         }
     }
 
@@ -100,7 +106,9 @@ impl Request {
             failure,
             body_error,
             has_read_listener,
-            is_read_owed,
+            is_read_due,
+            uses_inbound,
+            ends_on_peer_close,
         } = self;
         head.recycle();
         *target = NO_TARGET;
@@ -111,7 +119,9 @@ impl Request {
         *failure = None;
         *body_error = None;
         *has_read_listener = false;
-        *is_read_owed = false;
+        *is_read_due = false;
+        *uses_inbound = false;
+        *ends_on_peer_close = false;
     }
 }
 
@@ -230,6 +240,17 @@ impl RequestBody {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.drain(..std::mem::take(&mut self.position));
         bytes
+    }
+
+    /// What can be read at once.
+    pub(crate) fn available(&self) -> &[u8] {
+        &self.bytes[self.position..]
+    }
+
+    /// All that was there has been taken.
+    pub(crate) fn clear_available(&mut self) {
+        self.bytes.clear();
+        self.position = 0;
     }
 
     pub(crate) fn sink(&mut self) -> &mut Vec<u8> {

@@ -68,8 +68,8 @@ fn trailers_follow_the_content() {
     simulated(|| {
         let context = Context::new("").post("/", |req, res| {
             req.read_to_end()?;
-            let trailers = req.trailers().iter();
-            let trailers: Vec<String> = trailers
+            let trailers: Vec<String> = req
+                .trailers()
                 .map(|(name, value)| {
                     format!("{}={}", String::from_utf8_lossy(name), String::from_utf8_lossy(value))
                 })

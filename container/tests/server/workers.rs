@@ -86,9 +86,9 @@ fn the_end_of_the_content_brings_the_trailers() {
         let context = Context::new("").servlet(
             "/",
             blocking(|req, res| {
-                assert!(req.trailers().is_empty(), "they come after the content");
+                assert!(req.trailers().count() == 0, "they come after the content");
                 let content = req.read_to_end()?;
-                res.write(format!("{} {:?}", content.len(), req.trailers()))
+                res.write(format!("{} {:?}", content.len(), req.trailer("X-Sum")))
             }),
         );
         let server = TestServer::start(context);
@@ -97,8 +97,8 @@ fn the_end_of_the_content_brings_the_trailers() {
             "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
              1\r\na\r\n0\r\nX-Sum: 7\r\n\r\n",
         );
-        client.answer().expect(200, &format!("1 {:?}", [(b"x-sum".to_vec(), b"7".to_vec())]));
-        client.ask_with("POST /", &[], "ab").answer().expect(200, "2 []");
+        client.answer().expect(200, "1 Some(\"7\")");
+        client.ask_with("POST /", &[], "ab").answer().expect(200, "2 None");
     });
 }
 

@@ -123,7 +123,7 @@ impl Drop for TestServer {
 
 /// A server of one core that listens on a port of its own; a drain gives up after two seconds.
 pub(crate) fn builder(context: Context) -> ServerBuilder {
-    builder_at(Connector::http("127.0.0.1:0"), context)
+    builder_at(Connector::http("127.0.0.1:0").allowed_trailer("*"), context)
 }
 
 /// As [`builder`], with a connector of the test's own.

@@ -16,7 +16,7 @@ use ringcat_engine::{
 };
 
 use super::cell::{AsyncCell, Direction, Operation};
-use crate::async_state_machine::{Flag, Word};
+use crate::async_state_machine::{Flag, Side, Word};
 
 /// What the owner learns when it pushed body bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +115,14 @@ impl<O: Operation> AsyncCell<O> {
     /// Bytes that wait for a reader. For an answer only.
     pub fn inbound_len(&self) -> usize {
         self.inbound.get().map_or(0, |inbound| inbound.queued_bytes.load(Ordering::Acquire))
+    }
+
+    /// Whether all of the body was pushed and read. Any thread.
+    pub fn is_inbound_consumed(&self) -> bool {
+        self.inbound.get().is_some_and(|inbound| {
+            inbound.end.load(Ordering::Acquire) == END_FINISHED
+                && inbound.queued_bytes.load(Ordering::Acquire) == 0
+        })
     }
 
     /// Reads what is there, 0 at the end of the body. Any thread, never waits.
@@ -219,6 +227,10 @@ impl<O: Operation> AsyncCell<O> {
             self.wake_readers_if_over(inbound);
         }
         self.note_read(inbound, read_bytes);
+        if read_bytes > 0 && end == END_FINISHED && self.side() == Side::Other {
+            // The owner has a listener to tell of the end.
+            self.post_look();
+        }
         match (read_bytes, end) {
             (0, END_OPEN) if !buf.is_empty() => Poll::Pending,
             (0, END_FAILED..) => Poll::Ready(Err(failure(end))),

@@ -196,6 +196,9 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
         if call.encoder.is_committed() {
             cell.set_flag(Flag::Committed);
         }
+        if request.ends_on_peer_close {
+            cell.set_flag(Flag::EndsOnPeerClose);
+        }
         if call.is_peer_closed {
             cell.set_flag(Flag::PeerClosed);
         }

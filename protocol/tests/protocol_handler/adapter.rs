@@ -12,12 +12,12 @@ use ringcat_protocol::{
     SocketEvent,
     action_code::{ActionCode, Hook},
     adapter::{Adapter, Call, Delegation, Dispatched, Plan, ResumeHandle, Returned, Serviced},
-    async_cell::{Advance, AsyncCell, CallError, Look, Operation, WriteRefused},
+    async_cell::{Advance, AsyncCell, CallError, Direction, Look, Operation, WriteRefused},
     async_state_machine::{AsyncState, Event, Side},
     exchange::Exchange,
     http11::Head,
     protocol_error::ProtocolError,
-    request::{BodyRead, Request},
+    request::Request,
     response::Response,
 };
 
@@ -195,8 +195,9 @@ impl TestAdapter {
             "/ignore" => write(response, hook, b"ignored"),
             "/stream" | "/deaf" => {
                 request.has_read_listener = true;
-                request.is_read_owed = true;
                 self.start(request, hook);
+                let cell = hook.existing_cell().expect("start made one");
+                request.is_read_due = cell.is_ready_or_owed(Direction::Read);
             }
             "/park" => self.start(request, hook),
             "/complete" => {
@@ -245,21 +246,15 @@ impl TestAdapter {
             return;
         }
         let Exchange { request, response, .. } = exchange;
-        request.is_read_owed = false;
+        request.is_read_due = false;
         let mut buffer = [0; 1000];
-        loop {
-            match request.body.read(&mut buffer) {
-                BodyRead::Bytes(count) => write(response, hook, &buffer[..count]),
-                BodyRead::NotReady => {
-                    request.is_read_owed = true;
-                    break;
-                }
-                BodyRead::End => {
-                    self.stage.note("all read");
-                    step(cell, Event::Complete(Side::Request)).unwrap();
-                    break;
-                }
-            }
+        while !cell.is_inbound_consumed() && cell.is_ready_or_owed(Direction::Read) {
+            let count = cell.try_read(&mut buffer).expect("something is there");
+            write(response, hook, &buffer[..count]);
+        }
+        if cell.is_inbound_consumed() {
+            self.stage.note("all read");
+            step(cell, Event::Complete(Side::Request)).unwrap();
         }
     }
 
@@ -398,7 +393,8 @@ impl Adapter for TestAdapter {
             SocketEvent::Error if is_async() => self.fail(&exchange.request, &cell),
             SocketEvent::OpenRead
                 if is_async()
-                    && exchange.request.is_read_owed
+                    && (exchange.request.is_read_due || cell.is_inbound_consumed())
+                    && exchange.request.has_read_listener
                     && exchange.request.raw_path() != b"/deaf" =>
             {
                 self.read(&mut exchange, &hook, &cell);

@@ -92,8 +92,7 @@ impl Servlet for Echo {
         for (name, value) in joined(req.headers()) {
             line(&format!("h.{name}"), &value);
         }
-        let trailers = req.trailers().iter();
-        for (name, value) in joined(trailers.map(|(name, value)| (&name[..], &value[..]))) {
+        for (name, value) in joined(req.trailers()) {
             line(&format!("t.{name}"), &value);
         }
         line("len", content.len().to_string().as_bytes());

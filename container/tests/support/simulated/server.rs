@@ -95,7 +95,7 @@ pub(crate) struct Builder {
 
 /// A server of one core; a drain gives up after two seconds.
 pub(crate) fn builder(context: Context) -> Builder {
-    builder_at(Connector::http("127.0.0.1:80"), context)
+    builder_at(Connector::http("127.0.0.1:80").allowed_trailer("*"), context)
 }
 
 /// As [`builder`], with a connector of the test's own. Its address is nowhere listened at.

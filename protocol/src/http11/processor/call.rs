@@ -35,6 +35,7 @@ impl<A: Adapter> Http11Processor<A> {
 
     pub(super) fn after_call(&mut self, turn: &mut Turn<'_, A>) -> SocketState {
         if self.is_async() {
+            self.look_for_departure(turn);
             self.look_for_input(turn);
             self.look_for_room(turn);
             return SocketState::Long;

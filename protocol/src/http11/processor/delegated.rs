@@ -76,7 +76,6 @@ impl<A: Adapter> Http11Processor<A> {
         let storage = exchange.request.head.give_back(true);
         turn.shared.put_head(storage);
         self.piece = exchange.request.body.take_available();
-        self.is_inbound_ended = false;
         let resume = ResumeHandle { key: turn.key, inbox: Arc::clone(&turn.shared.inbox) };
         let name = turn.name();
         let delegation = Delegation { exchange, cell: Arc::clone(&cell), resume, name };

@@ -298,10 +298,12 @@ impl<A: Adapter> Http11Processor<A> {
             turn.shared.put_buffer(exchange.response.give_back_buffer());
         }
         if self.is_async() {
+            let queued = self.cell.as_ref().map_or(0, |cell| cell.inbound_len());
             let request = &self.exchange_mut().request;
-            let wants_body = request.has_read_listener
+            let queued = queued + request.body.len_available();
+            let wants_body = request.uses_inbound
                 && !request.body.is_finished()
-                && request.body.len_available() < turn.shared.options.body_high_water_bytes;
+                && queued < turn.shared.options.body_high_water_bytes;
             let wants_room = self.wants_room(turn);
             if let Some(socket) = turn.cx.socket_mut(turn.conn) {
                 socket.write_interest = wants_room;

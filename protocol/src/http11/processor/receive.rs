@@ -224,6 +224,11 @@ impl<A: Adapter> Http11Processor<A> {
         let Some(socket) = turn.cx.socket_mut(turn.conn) else { return };
         let Some(exchange) = self.exchange.as_mut() else { return };
         let request = &mut exchange.request;
+        let queued = match (&self.cell, request.uses_inbound) {
+            (Some(cell), true) => cell.inbound_len(),
+            _ => 0,
+        };
+        let high_water = high_water.saturating_sub(queued);
         while !self.decoder.is_done() && request.body_error.is_none() {
             let room = high_water.saturating_sub(request.body.len_available());
             let input = socket.input.bytes();

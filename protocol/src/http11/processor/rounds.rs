@@ -94,6 +94,7 @@ impl<A: Adapter> Http11Processor<A> {
         turn: &mut Turn<'_, A>,
         event: SocketEvent,
     ) -> SocketState {
+        self.look_for_departure(turn);
         self.refresh_failure(turn);
         self.look_for_input(turn);
         if std::mem::take(&mut self.is_error_due) {
@@ -102,6 +103,19 @@ impl<A: Adapter> Http11Processor<A> {
         self.is_read_due = false;
         self.is_write_due = false;
         self.dispatch(turn, event)
+    }
+
+    /// A client that has ended its stream counts as gone where that was asked for: a round that is
+    /// under way ends in error.
+    pub(super) fn look_for_departure(&mut self, turn: &mut Turn<'_, A>) {
+        let is_left = self.is_async()
+            && self.cell.as_ref().is_some_and(|cell| {
+                let word = cell.word();
+                word.has(Flag::PeerClosed) && word.has(Flag::EndsOnPeerClose)
+            });
+        if is_left && turn.cx.give_up(turn.conn) {
+            self.is_error_due = true;
+        }
     }
 
     /// Whether output that a write listener wrote has to leave before the request goes on, or
@@ -137,20 +151,61 @@ impl<A: Adapter> Http11Processor<A> {
 
     /// Body bytes that came for a read listener are an event; so is a body that is broken or cut.
     pub(super) fn look_for_input(&mut self, turn: &mut Turn<'_, A>) {
-        if !self.is_async() || !self.exchange_mut().request.has_read_listener {
+        if !self.is_async() {
+            return;
+        }
+        let is_wanted = self.cell.as_ref().is_some_and(|cell| cell.word().has(Flag::InboundWanted));
+        let request = &mut self.exchange_mut().request;
+        request.uses_inbound |= is_wanted || request.has_read_listener;
+        if !request.uses_inbound {
             return;
         }
         self.receive_body(turn);
+        self.fill_inbound();
         let is_eof = turn.is_eof();
+        let cell = self.cell.clone();
         let request = &mut self.exchange_mut().request;
         let is_cut = is_eof && !request.body.is_finished() && request.body.len_available() == 0;
         if is_cut && request.body_error.is_none() {
             request.body_error = Some(BODY_CUT);
         }
-        let is_readable = request.body.len_available() > 0 || request.body.is_finished();
-        let is_owed = request.is_read_owed && is_readable;
+        if !request.has_read_listener {
+            if let Some(cell) = cell.filter(|_| request.body_error.is_some()) {
+                self.fail_inbound(&cell, Errno::EBADMSG);
+            }
+            return;
+        }
+        let is_read = cell.is_some_and(|cell| cell.is_inbound_consumed());
+        let is_due = request.is_read_due || is_read;
         self.is_error_due |= self.exchange_mut().request.body_error.is_some();
-        self.is_read_due |= is_owed;
+        self.is_read_due |= is_due;
+    }
+
+    /// Moves what was decoded of the body to where any thread reads it.
+    fn fill_inbound(&mut self) {
+        let Some(cell) = self.cell.clone() else { return };
+        let request = &mut self.exchange_mut().request;
+        let mut is_owed = false;
+        if request.body.len_available() > 0 {
+            // A reader that is inside the queue right now gets the bytes with the next look.
+            let Some(pushed) = cell.push_inbound(request.body.available()) else { return };
+            request.body.clear_available();
+            is_owed = pushed.is_owed;
+        }
+        if request.body.is_finished() && !self.is_inbound_ended {
+            self.is_inbound_ended = true;
+            let trailers = self.exchange_mut().request.trailers.clone();
+            cell.set_trailers(trailers);
+            is_owed |= cell.finish_inbound();
+        }
+        self.exchange_mut().request.is_read_due |= is_owed;
+    }
+
+    /// Whoever waits for the rest of the body learns that it will not come.
+    fn fail_inbound(&mut self, cell: &AsyncCell<A::Operation>, errno: Errno) {
+        if !std::mem::replace(&mut self.is_inbound_ended, true) {
+            cell.fail_inbound(errno.0);
+        }
     }
 
     /// Tells the request how its connection failed, and other threads that sending is over.
@@ -164,8 +219,11 @@ impl<A: Adapter> Http11Processor<A> {
             Some(Failure::System(_) | Failure::WriteTimeout) => true,
             Some(Failure::ReadTimeout(_)) | None => false,
         };
-        if let Some(cell) = self.cell.as_ref().filter(|_| is_sending_over) {
+        if let Some(cell) = self.cell.clone().filter(|_| is_sending_over) {
             cell.set_flag(Flag::IoError);
+            if self.exchange_mut().request.uses_inbound {
+                self.fail_inbound(&cell, Errno::ECONNRESET);
+            }
         }
     }
 
@@ -207,8 +265,9 @@ impl<A: Adapter> Http11Processor<A> {
 
     /// Whether the read listener is owed a callback, and how many bytes wait for it.
     fn content_for_listener(&mut self) -> (bool, usize) {
+        let inbound_len = self.cell.as_ref().map_or(0, |cell| cell.inbound_len());
         let request = &self.exchange_mut().request;
-        (request.is_read_owed, request.body.len_available())
+        (request.is_read_due, request.body.len_available() + inbound_len)
     }
 
     /// Applies what other threads asked for; `false` if a caller holds the list right now, so
