@@ -32,7 +32,7 @@ impl HttpServlet for Later {
         context.add_listener(Apology)?;
         thread::spawn(move || -> Result<()> {
             thread::sleep(Duration::from_secs(1));
-            context.response().write("done\n")?;
+            context.response()?.write("done\n")?;
             // An error from here on says that the timeout was faster, or the client has left.
             context.complete()
         });

@@ -41,7 +41,7 @@ impl HttpServlet for Sum {
 async fn answer(context: &AsyncContext, a: i64, b: i64) -> Result<()> {
     // Stands for a call to another service.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    context.response().try_write(format!("{}\n", a.wrapping_add(b)))?;
+    context.response()?.try_write(format!("{}\n", a.wrapping_add(b)))?;
     context.complete()
 }
 

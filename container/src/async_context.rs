@@ -11,7 +11,7 @@ use bytes::Bytes;
 use ringcat_engine::{current::Current, sync::Arc};
 use ringcat_protocol::{
     async_cell::{AsyncCell, CallError, Look, WriteRefused},
-    async_state_machine::{Event, Flag},
+    async_state_machine::{AsyncState, Event, Flag},
     http11::head::Head,
 };
 
@@ -183,16 +183,6 @@ impl AsyncContext {
         self.parts.cell.call(None, Some(operation), Look::Never).map(|_| ()).map_err(call_error)
     }
 
-    /// Makes a listener of a type; [`AsyncContext::add_listener`] adds it.
-    ///
-    /// # Errors
-    /// A servlet error: its `default` panicked. Illegal state: the request is over.
-    pub fn create_listener<L: AsyncListener + Default>(&self) -> Result<L> {
-        self.refuse_closed()?;
-        guard(|| Ok(L::default()))
-            .map_err(|error| Error::servlet(format!("a listener could not be made: {error}")))
-    }
-
     /// Whether the present round was started with the client's request as it came, without
     /// wrappers and outside of a forward.
     pub fn has_original_request_and_response(&self) -> bool {
@@ -206,17 +196,21 @@ impl AsyncContext {
 
     /// The response, for this thread: writes are sent by the owning core, in call order over all
     /// clones.
-    pub fn response(&self) -> AsyncResponse {
+    ///
+    /// # Errors
+    /// Illegal state: the request was dispatched, or is over.
+    pub fn response(&self) -> Result<AsyncResponse> {
+        self.refuse_dispatched()?;
         let AsyncParts { cell, tree, .. } = &*self.parts;
-        AsyncResponse { cell: Arc::clone(cell), write_timeout: tree.write_timeout }
+        Ok(AsyncResponse { cell: Arc::clone(cell), write_timeout: tree.write_timeout })
     }
 
     /// The request's head, as the client sent it.
     ///
     /// # Errors
-    /// Illegal state: the request is over.
+    /// Illegal state: the request was dispatched, or is over.
     pub fn request(&self) -> Result<AsyncRequest> {
-        self.refuse_closed()?;
+        self.refuse_dispatched()?;
         let head = self.parts.cell.head().and_then(|head| Arc::clone(head).downcast().ok());
         let cell = Arc::clone(&self.parts.cell);
         head.map(|head| AsyncRequest { head, cell })
@@ -282,6 +276,15 @@ impl AsyncContext {
     /// for the answer.
     pub fn peer_closed(&self) -> bool {
         self.parts.cell.word().has(Flag::PeerClosed)
+    }
+
+    fn refuse_dispatched(&self) -> Result<()> {
+        self.refuse_closed()?;
+        let state = self.parts.cell.word().state();
+        if state.is_dispatching() || state == AsyncState::DispatchPending {
+            return Err(Error::illegal_state("the request was dispatched"));
+        }
+        Ok(())
     }
 
     fn refuse_closed(&self) -> Result<()> {
@@ -492,6 +495,21 @@ impl AsyncResponse {
         self.push(ContainerOperation::Close, Look::Always)
     }
 
+    /// Whether a write takes effect without waiting. With a write listener, `false` promises a
+    /// call of [`WriteListener::on_write_possible`].
+    pub fn is_ready(&self) -> bool {
+        let word = self.cell.word();
+        if !word.has(Flag::WriteListened) || !word.state().keeps_listeners() {
+            return true;
+        }
+        if !word.has(Flag::WriteOwed) && self.cell.in_flight_bytes() == 0 {
+            return true;
+        }
+        self.cell.set_flag(Flag::WriteOwed);
+        self.cell.post_look();
+        false
+    }
+
     /// Sets the write listener; it is called on the owning core, for the first time as soon as
     /// that runs no callback of the request.
     ///
@@ -500,6 +518,7 @@ impl AsyncResponse {
     pub fn set_write_listener(&self, listener: impl WriteListener) -> Result<()> {
         let operation = ContainerOperation::SetWriteListener(Box::new(listener));
         self.cell.call(None, Some(operation), Look::Never).map_err(call_error)?;
+        self.cell.set_flag(Flag::WriteListened);
         self.cell.set_flag(Flag::WriteOwed);
         self.cell.post_look();
         Ok(())

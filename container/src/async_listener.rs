@@ -91,6 +91,11 @@ impl AsyncEvent<'_> {
         })
     }
 
+    /// Request and response at once; the response as [`AsyncEvent::response`] has it.
+    pub fn parts(&mut self) -> (&mut Request, Option<&mut Response>) {
+        (self.request, self.response.as_deref_mut())
+    }
+
     /// Whether the request comes with the wrappers of [`AsyncContext::add_listener_with`].
     pub fn is_supplied(&self) -> bool {
         self.is_supplied
@@ -119,7 +124,17 @@ pub trait ReadListener: Send + 'static {
     fn on_all_data_read(&mut self, request: &mut Request, response: &mut Response) -> Result<()>;
 
     /// Reading failed, or a call of this listener did. The connection closes afterwards.
-    fn on_error(&mut self, _request: &mut Request, _response: &mut Response, _error: &Error) {}
+    ///
+    /// # Errors
+    /// Logged.
+    fn on_error(
+        &mut self,
+        _request: &mut Request,
+        _response: &mut Response,
+        _error: &Error,
+    ) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Writes a response as the connection takes it, without a thread (Servlet section 5.7). Always
@@ -133,5 +148,15 @@ pub trait WriteListener: Send + 'static {
     fn on_write_possible(&mut self, request: &mut Request, response: &mut Response) -> Result<()>;
 
     /// Writing failed, or a call of this listener did. The connection closes afterwards.
-    fn on_error(&mut self, _request: &mut Request, _response: &mut Response, _error: &Error) {}
+    ///
+    /// # Errors
+    /// Logged.
+    fn on_error(
+        &mut self,
+        _request: &mut Request,
+        _response: &mut Response,
+        _error: &Error,
+    ) -> Result<()> {
+        Ok(())
+    }
 }

@@ -2,9 +2,15 @@
 //! does last in its pipeline. Built once, then immutable and shared by all cores. Stands for
 //! `StandardEngine` to `StandardWrapper` with their basic valves, and `ErrorReportValve`.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
 
-use ringcat_engine::{key::ListenerId, sync::Arc, worker_pool::Pool};
+use ringcat_engine::{core_counters::Counter, key::ListenerId, sync::Arc, worker_pool::Pool};
 use ringcat_protocol::{async_state_machine::Event, http11::response_head::reason_phrase};
 
 use crate::{
@@ -84,6 +90,60 @@ pub(crate) struct ContextNode {
     pub(crate) request_listeners: Vec<Box<dyn RequestListener>>,
     pub(crate) error_pages: Vec<ErrorPage>,
     pub(crate) is_cross_context: bool,
+    pub(crate) unload_delay: Duration,
+    /// A [`ContextPhase`].
+    pub(crate) phase: AtomicU8,
+    /// Asynchronous requests under way, by core; each core alone changes its own.
+    pub(crate) in_progress: Mutex<Vec<Arc<InProgress>>>,
+}
+
+/// How far a context is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContextPhase {
+    /// It takes requests.
+    Available,
+    /// It takes no more, and waits for those that are under way.
+    Stopping,
+    /// It is gone; what is still under way ends by a timeout.
+    Stopped,
+}
+
+/// Requests of one core that are counted in a context, on a cache line of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct InProgress {
+    began: Counter,
+    ended: Counter,
+}
+
+impl InProgress {
+    pub(crate) fn begin(&self) {
+        self.began.add(1);
+    }
+
+    pub(crate) fn end(&self) {
+        self.ended.add(1);
+    }
+}
+
+impl ContextNode {
+    pub(crate) fn phase(&self) -> ContextPhase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => ContextPhase::Available,
+            1 => ContextPhase::Stopping,
+            _ => ContextPhase::Stopped,
+        }
+    }
+
+    pub(crate) fn set_phase(&self, phase: ContextPhase) {
+        self.phase.store(phase as u8, Ordering::Release);
+    }
+
+    /// Asynchronous requests under way. For an answer only.
+    pub(crate) fn in_progress(&self) -> u64 {
+        let cores = self.in_progress.lock().unwrap_or_else(PoisonError::into_inner);
+        cores.iter().map(|core| core.began.get().wrapping_sub(core.ended.get())).sum()
+    }
 }
 
 /// A declared filter.

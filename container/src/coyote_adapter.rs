@@ -3,6 +3,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    sync::PoisonError,
     time::Duration,
 };
 
@@ -28,7 +29,7 @@ use crate::{
     async_end::tell_complete,
     async_error,
     async_listener::WriteListener,
-    container::{ContainerTree, write_report},
+    container::{ContainerTree, ContextNode, ContextPhase, InProgress, write_report},
     dispatch::DispatcherType,
     error::Error,
     guard::{guard, guard_drop, guard_drop_each, guard_quiet},
@@ -47,6 +48,8 @@ pub struct CoyoteAdapter {
     tree: Arc<ContainerTree>,
     clock: Clock,
     access_log: Option<RefCell<CoreAccessLog>>,
+    /// By context: this core's asynchronous requests.
+    in_progress: Vec<Arc<InProgress>>,
     /// A path in the making; kept for its memory.
     decoded: RefCell<Vec<u8>>,
     /// Requests that the full pool refused since that was logged last.
@@ -64,10 +67,18 @@ impl CoyoteAdapter {
         access_log: Option<CoreAccessLog>,
     ) -> Self {
         let access_log = access_log.map(RefCell::new);
+        let join = |context: &ContextNode| {
+            let own = Arc::new(InProgress::default());
+            let mut cores = context.in_progress.lock().unwrap_or_else(PoisonError::into_inner);
+            cores.push(Arc::clone(&own));
+            own
+        };
+        let in_progress = tree.contexts.iter().map(join).collect();
         Self {
             tree,
             clock,
             access_log,
+            in_progress,
             decoded: RefCell::default(),
             refused_by_pool: Cell::new(0),
             pool_warning_due: Cell::new(Timestamp::ZERO),
@@ -122,6 +133,12 @@ impl CoyoteAdapter {
             Err(_) => return refuse(400),
         }
         note.mapping = self.tree.mapper.map(host_of(&request.inner), &note.path);
+        let stopped = note.mapping.filter(|mapping| {
+            self.tree.context(mapping.context).phase() != ContextPhase::Available
+        });
+        if stopped.is_some() {
+            note.mapping = None;
+        }
         let Some(mapping) = note.mapping else { return refuse(404) };
         if mapping.redirect_to_slash {
             let query = request.inner.raw_query();
@@ -178,6 +195,10 @@ impl CoyoteAdapter {
             response.finish();
             return;
         }
+        if let (Some(mapping), None) = (request.note.mapping, request.note.counted_in) {
+            request.note.counted_in = Some(mapping.context);
+            self.in_progress[usize::from(mapping.context.0)].begin();
+        }
         self.read_all_if_due(request, response);
         if !request.is_async_completing() && request.note.error.is_some() {
             let error = request.note.error.clone();
@@ -219,9 +240,8 @@ impl CoyoteAdapter {
             return true;
         };
         tracing::debug!("a read listener failed: {error}");
-        guard_quiet("on_error of a read listener", || {
-            listener.on_error(request, response, &error);
-        });
+        let told = guard(|| listener.on_error(request, response, &error));
+        log_failure("on_error of a read listener", told);
         guard_drop("dropping a read listener", listener);
         request.inner.has_read_listener = false;
         let error = Some(Arc::new(error));
@@ -287,9 +307,8 @@ impl CoyoteAdapter {
         };
         if is_connection_lost && let Some(mut listener) = request.note.read_listener.take() {
             if let Some(error) = &error {
-                guard_quiet("on_error of a read listener", || {
-                    listener.on_error(request, response, error);
-                });
+                let told = guard(|| listener.on_error(request, response, error));
+                log_failure("on_error of a read listener", told);
             }
             guard_drop("dropping a read listener", listener);
             request.inner.has_read_listener = false;
@@ -343,6 +362,7 @@ impl CoyoteAdapter {
         // The target reads and writes without listeners.
         if let Some(cell) = request.cell() {
             cell.clear_flag(Flag::ReadListened);
+            cell.clear_flag(Flag::WriteListened);
             cell.clear_flag(Flag::WriteOwed);
         }
         request.inner.has_read_listener = false;
@@ -384,6 +404,12 @@ impl CoyoteAdapter {
     }
 }
 
+fn log_failure(what: &str, result: crate::error::Result<()>) {
+    if let Err(error) = result {
+        tracing::error!("{what} failed: {error}");
+    }
+}
+
 /// The last call of a write listener.
 fn tell_write_listener(
     mut listener: Box<dyn WriteListener>,
@@ -391,9 +417,8 @@ fn tell_write_listener(
     response: &mut Response,
     error: &Error,
 ) {
-    guard_quiet("on_error of a write listener", || {
-        listener.on_error(request, response, error);
-    });
+    let told = guard(|| listener.on_error(request, response, error));
+    log_failure("on_error of a write listener", told);
     guard_drop("dropping a write listener", listener);
     response.inner.has_write_listener = false;
 }
@@ -630,11 +655,18 @@ impl Adapter for CoyoteAdapter {
         }
     }
 
+    fn is_of_group(&self, note: &RequestNote, group: u16) -> bool {
+        note.mapping.is_some_and(|mapping| mapping.context.0 == group)
+    }
+
     fn discard(&self, operations: Vec<ContainerOperation>) {
         guard_drop_each("dropping an operation that came too late", operations);
     }
 
     fn recycle(&self, note: &mut RequestNote) {
+        if let Some(context) = note.counted_in.take() {
+            self.in_progress[usize::from(context.0)].end();
+        }
         note.recycle();
     }
 }

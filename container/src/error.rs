@@ -223,6 +223,12 @@ impl Error {
         self.0.type_name
     }
 
+    /// Whether a deadline of the connection passed: the other end neither sent nor took anything.
+    pub fn is_timeout(&self) -> bool {
+        self.downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
+    }
+
     /// Whether this is a system error that only connections have.
     pub(crate) fn is_of_connection(&self) -> bool {
         use std::io::ErrorKind as Kind;

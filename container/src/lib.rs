@@ -24,7 +24,7 @@
 //!         let context = req.start_async()?;
 //!         thread::spawn(move || -> Result<()> {
 //!             thread::sleep(Duration::from_secs(1));
-//!             context.response().write("done\n")?;
+//!             context.response()?.write("done\n")?;
 //!             context.complete()
 //!         });
 //!         Ok(())

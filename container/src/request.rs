@@ -20,7 +20,7 @@ use crate::{
     container::ContainerTree,
     dispatch::{DispatchTarget, DispatcherType},
     error::{Error, Result},
-    mapper::Mapping,
+    mapper::{Mapping, MappingValues},
     methods::Method,
     operation::ContainerOperation,
     request_dispatcher::RequestDispatcher,
@@ -100,6 +100,11 @@ impl Request {
     /// How the servlet was found; lengths count in the decoded path.
     pub fn mapping(&self) -> Option<Mapping> {
         self.note.mapping
+    }
+
+    /// How the servlet was found, as the specification's names and texts (`HttpServletMapping`).
+    pub fn mapping_values(&self) -> Option<MappingValues> {
+        self.note.mapping.map(|mapping| mapping.values(&self.note.path))
     }
 
     /// The way to another servlet of the application, to be taken by

@@ -1,7 +1,9 @@
 //! Told of each request that enters and leaves a web application. Stands for
 //! `ServletRequestListener`.
 
-use crate::{error::Result, guard::guard, mapper::ContextIndex, request::Request};
+use crate::{
+    container::ContextPhase, error::Result, guard::guard, mapper::ContextIndex, request::Request,
+};
 
 /// Told of the requests of one web application (Servlet section 11; `ServletRequestListener`).
 ///
@@ -41,6 +43,10 @@ pub(crate) fn tell_initialized(context: ContextIndex, req: &mut Request) -> Resu
 pub(crate) fn tell_destroyed(req: &mut Request) {
     let Some(context) = req.note.entered_context.take() else { return };
     let tree = req.tree();
+    if tree.context(context).phase() == ContextPhase::Stopped {
+        // Its listeners went with it.
+        return;
+    }
     for listener in tree.context(context).request_listeners.iter().rev() {
         if let Err(error) = guard(|| listener.on_request_destroyed(req)) {
             tracing::error!("on_request_destroyed of a listener failed: {error}");

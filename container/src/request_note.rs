@@ -59,6 +59,8 @@ pub struct RequestNote {
     pub(crate) filters: Vec<usize>,
     /// The application whose request listeners were told.
     pub(crate) entered_context: Option<ContextIndex>,
+    /// The application that counts the request as under way.
+    pub(crate) counted_in: Option<ContextIndex>,
 }
 
 impl RequestNote {
@@ -92,8 +94,10 @@ impl RequestNote {
             is_all_data_read_sent,
             filters,
             entered_context,
+            counted_in,
         } = self;
         *entered_context = None;
+        *counted_in = None;
         *has_handle = false;
         *mapping = None;
         path.clear();

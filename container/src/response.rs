@@ -270,6 +270,7 @@ impl Response {
             }
         }
         self.inner.has_write_listener = true;
+        cell.set_flag(Flag::WriteListened);
         cell.set_flag(Flag::WriteOwed);
         Ok(())
     }

@@ -186,6 +186,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Takes a host for the default one, which serves names that no other host has; applications
+    /// that were added before go with the old one.
+    #[must_use]
+    pub fn default_host(mut self, host: Host) -> Self {
+        self.default_host = host;
+        self
+    }
+
     /// Adds a virtual host.
     #[must_use]
     pub fn host(mut self, host: Host) -> Self {
@@ -459,6 +467,22 @@ impl RunningServer {
                 drop,
             );
         self.stop()
+    }
+
+    /// Stops the applications at a path, on every host: they take no more requests. Asynchronous
+    /// ones have the unload delay to end
+    /// ([`Context::unload_delay`](crate::Context::unload_delay)), then they time out through their
+    /// listeners. Waits for that on the calling thread.
+    ///
+    /// # Errors
+    /// Not found: no application runs there.
+    pub fn stop_context(&self, path: &str) -> Result<()> {
+        self.service.stop_context(path, self.engine.seats())
+    }
+
+    /// Accepts no more connections. What is under way is answered, and its connections close.
+    pub fn pause(&self) {
+        self.engine.drain();
     }
 
     /// Drains: accepts no more, serves what has arrived, waits for parked requests up to the drain

@@ -4,10 +4,16 @@
 
 use std::{
     rc::Rc,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicU8},
+    time::Duration,
 };
 
-use ringcat_engine::{backend::Io, core_context::CoreSeat, sync::Arc};
+use ringcat_engine::{
+    backend::Io,
+    core_context::{CoreMessage, CoreSeat},
+    sync::Arc,
+    timestamp::Clock,
+};
 use ringcat_protocol::{
     http11::options::Http11Options,
     message::Message,
@@ -16,7 +22,9 @@ use ringcat_protocol::{
 
 use crate::{
     access_log::AccessLog,
-    container::{ContainerTree, ContextNode, FilterNode, HostNode, ValveNode, WrapperNode},
+    container::{
+        ContainerTree, ContextNode, ContextPhase, FilterNode, HostNode, ValveNode, WrapperNode,
+    },
     context::{Context, FilterDeclaration},
     coyote_adapter::CoyoteAdapter,
     error::{Error, Result},
@@ -86,15 +94,75 @@ impl Service {
         report
     }
 
+    /// Stops an application: it takes no more requests; asynchronous ones that are under way have
+    /// its unload delay, then they time out through their listeners.
+    pub(crate) fn stop_context(
+        &self,
+        path: &str,
+        seats: &[CoreSeat<Message<RequestNote>>],
+    ) -> Result<()> {
+        let contexts = self.tree.contexts.iter().enumerate();
+        let is_named = |context: &&(usize, &ContextNode)| {
+            context.1.path == path && context.1.phase() == ContextPhase::Available
+        };
+        let stopping: Vec<_> = contexts.filter(|context| is_named(&context)).collect();
+        if stopping.is_empty() {
+            return Err(Error::not_found(format!("no application runs at {path:?}")));
+        }
+        for (index, context) in stopping {
+            context.set_phase(ContextPhase::Stopping);
+            let is_idle = wait_until(context.unload_delay, || context.in_progress() == 0);
+            context.set_phase(ContextPhase::Stopped);
+            let group = u16::try_from(index).unwrap_or(u16::MAX);
+            if !is_idle {
+                for seat in seats {
+                    seat.inbox.post(CoreMessage::Handler(Message::TimeOutGroup(group)));
+                }
+                if !wait_until(STOP_MAX, || context.in_progress() == 0) {
+                    tracing::warn!("requests of the stopped application {path:?} go on");
+                }
+            }
+            destroy_servlets(context);
+        }
+        Ok(())
+    }
+
     /// Destroys the servlets, after the cores ended.
     pub fn destroy(&self) {
-        for wrapper in self.tree.contexts.iter().flat_map(|context| &context.wrappers) {
-            guard_quiet("destroy of a servlet", || wrapper.servlet.destroy());
+        for context in &self.tree.contexts {
+            if context.phase() != ContextPhase::Stopped {
+                destroy_servlets(context);
+            }
         }
     }
 
     fn lock_counters(&self) -> MutexGuard<'_, Vec<Arc<RequestCounters>>> {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long requests may take to end that a stopped application timed out.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// How often a stopping application is looked at.
+const STOP_PERIOD: Duration = Duration::from_millis(10);
+
+/// Looks again and again, on the thread of the caller; `false` when `limit` is over.
+fn wait_until(limit: Duration, is_met: impl Fn() -> bool) -> bool {
+    let clock = Clock::system();
+    let begun = clock.now();
+    while !is_met() {
+        if clock.now().saturating_since(begun) >= limit {
+            return false;
+        }
+        std::thread::sleep(STOP_PERIOD);
+    }
+    true
+}
+
+fn destroy_servlets(context: &ContextNode) {
+    for wrapper in &context.wrappers {
+        guard_quiet("destroy of a servlet", || wrapper.servlet.destroy());
     }
 }
 
@@ -133,7 +201,7 @@ fn build_context(
         error_pages,
         welcome_files: _,
         is_cross_context,
-        unload_delay: _,
+        unload_delay,
     } = context;
     let mut wrappers = Vec::with_capacity(servlets.len());
     for declaration in servlets {
@@ -163,6 +231,9 @@ fn build_context(
         request_listeners,
         error_pages,
         is_cross_context,
+        unload_delay,
+        phase: AtomicU8::new(ContextPhase::Available as u8),
+        in_progress: Mutex::default(),
     })
 }
 

@@ -69,6 +69,9 @@ pub trait Adapter: Sized + 'static {
     /// The response is finished or given up: the request's one line in the access log.
     fn log(&self, exchange: &mut Exchange<Self::Note>);
 
+    /// Whether an exchange belongs to a group, of which all are ended together.
+    fn is_of_group(&self, note: &Self::Note, group: u16) -> bool;
+
     /// Drops operations that came too late to be applied, where a panic of their values is caught.
     fn discard(&self, operations: Vec<Self::Operation>);
 

@@ -38,6 +38,8 @@ pub enum Flag {
     WriteOwed,
     /// A read listener is set.
     ReadListened,
+    /// A write listener is set.
+    WriteListened,
     /// Another thread wants to read the body.
     InboundWanted,
     /// The exchange is to end when the peer ends its stream.

@@ -11,6 +11,8 @@ pub enum Message<N> {
     Look(ExchangeKey),
     /// The core to itself: the exchange's connection had its share of a turn, and goes on now.
     GoOn(ExchangeKey),
+    /// Parked exchanges of a group time out: their application stops.
+    TimeOutGroup(u16),
     /// A worker thread gives an exchange back.
     Resume(ExchangeKey, Returned<N>),
 }

@@ -284,6 +284,9 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
         }
         match message {
             Message::Look(key) => self.process_exchange(cx, key, SocketEvent::OpenRead),
+            Message::TimeOutGroup(group) => {
+                self.time_out(cx, |adapter, note| adapter.is_of_group(note, group));
+            }
             Message::GoOn(key) => {
                 if let Some(processor) = self.table.processor_mut(key) {
                     processor.may_go_on();
@@ -350,9 +353,20 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
     }
 
     fn on_drain_limit(&mut self, cx: &mut Cx<A>) {
+        self.time_out(cx, |_, _| true);
+    }
+}
+
+impl<A: Adapter> ProtocolHandler<A> {
+    /// Parked exchanges time out through their listeners.
+    fn time_out(&mut self, cx: &mut Cx<A>, is_concerned: impl Fn(&A, &A::Note) -> bool) {
         for key in self.table.parked().to_vec() {
-            self.shared.counters.timeouts.add(1);
-            self.process_exchange(cx, key, SocketEvent::Timeout);
+            let processor = self.table.processor_mut(key);
+            let note = processor.and_then(|processor| processor.note());
+            if note.is_some_and(|note| is_concerned(&self.shared.adapter, note)) {
+                self.shared.counters.timeouts.add(1);
+                self.process_exchange(cx, key, SocketEvent::Timeout);
+            }
         }
     }
 }

@@ -143,7 +143,9 @@ fn a_client_that_resets_is_noticed_while_the_request_is_parked() {
             result.is_err_and(|error| error.kind() == ErrorKind::IllegalState)
         };
         assert!(is_illegal(context.complete()));
-        wait_until("the request is over", || is_illegal(context.response().write("late")));
+        wait_until("the request is over", || {
+            is_illegal(context.response().and_then(|response| response.write("late")))
+        });
         server.get("/fine").expect(200, "fine");
         let report = server.stop();
         assert_eq!((journal.count("round.on_complete"), report.aborted), (1, 1));

@@ -32,7 +32,7 @@ fn a_request_may_complete_inside_service() {
                     on_complete: |event| event.response()?.write(" and on_complete"),
                     ..Noting::new("round", &seen)
                 })?;
-                context.response().write("by the context, ")?;
+                context.response()?.write("by the context, ")?;
                 res.write("by the response, ")?;
                 context.complete()?;
                 assert!(req.is_async_started(), "until service returns");
@@ -71,9 +71,9 @@ fn a_thread_completes_a_parked_request() {
         let request = context.request().unwrap();
         assert_eq!((&*request.method(), &*request.target()), ("GET", "/park"));
         assert_eq!(request.header("host").as_deref(), Some("localhost"));
-        context.response().set_status(202).unwrap();
-        context.response().set_header("X-Own", "1").unwrap();
-        context.response().write("from a thread").unwrap();
+        context.response().unwrap().set_status(202).unwrap();
+        context.response().unwrap().set_header("X-Own", "1").unwrap();
+        context.response().unwrap().write("from a thread").unwrap();
         context.complete().unwrap();
         let answer = client.answer();
         answer.expect(202, "from a thread");
@@ -94,16 +94,16 @@ fn writes_of_all_clones_come_in_call_order_and_before_the_end() {
             let (turn, turns) = channel::<AsyncContext>();
             let other = spawn(move || {
                 let context = take(&turns);
-                context.response().write("second, ").unwrap();
+                context.response().unwrap().write("second, ").unwrap();
                 if round % 2 == 0 {
-                    context.response().flush().unwrap();
+                    context.response().unwrap().flush().unwrap();
                 }
                 context.clone()
             });
-            context.response().write("first, ").unwrap();
+            context.response().unwrap().write("first, ").unwrap();
             turn.send(context);
             let context = other.join();
-            context.response().write("third").unwrap();
+            context.response().unwrap().write("third").unwrap();
             context.complete().unwrap();
             client.answer().expect(200, "first, second, third");
         }
@@ -157,18 +157,20 @@ fn a_handle_that_is_kept_never_reaches_the_next_request() {
                 expect_illegal(old.complete());
                 expect_illegal(old.dispatch());
                 expect_illegal(old.dispatch_to("/"));
-                expect_illegal(old.response().write("stray"));
-                expect_illegal(old.response().try_write("stray"));
-                expect_illegal(old.response().flush());
-                expect_illegal(old.response().set_header("X-Stray", "1"));
-                expect_illegal(old.response().send_error(500, None));
+                expect_illegal(old.response().and_then(|response| response.write("stray")));
+                expect_illegal(old.response().and_then(|response| response.try_write("stray")));
+                expect_illegal(old.response().and_then(|response| response.flush()));
+                expect_illegal(
+                    old.response().and_then(|response| response.set_header("X-Stray", "1")),
+                );
+                expect_illegal(old.response().and_then(|response| response.send_error(500, None)));
                 expect_illegal(old.set_timeout(Duration::from_millis(1)));
                 expect_illegal(old.add_listener(Noting::new("stray", &Journal::default())));
                 expect_illegal(old.start(|| ()));
                 expect_illegal(old.request());
             }
             let text = format!("answer {round}");
-            context.response().write(&*text).unwrap();
+            context.response().unwrap().write(&*text).unwrap();
             context.complete().unwrap();
             let answer = client.answer();
             answer.expect(200, &text);
@@ -245,7 +247,7 @@ fn a_half_closed_client_gets_its_answer() {
         assert!(!context.peer_closed());
         client.shutdown_write();
         wait_until("the end of the stream is noticed", || context.peer_closed());
-        context.response().write("still here").unwrap();
+        context.response().unwrap().write("still here").unwrap();
         context.complete().unwrap();
         client.answer().expect(200, "still here");
         client.expect_close();
@@ -263,7 +265,7 @@ fn send_error_through_the_context_is_reported_before_on_complete() {
             let mut listener = Noting::new("l", &theirs);
             listener.on_complete = |event| event.response()?.write("behind the report");
             context.add_listener(listener)?;
-            context.response().send_error(409, Some("the servlet says no"))?;
+            context.response()?.send_error(409, Some("the servlet says no"))?;
             context.complete()
         };
         let context = Context::new("").servlet("/core", parking(service.clone()));
@@ -287,8 +289,8 @@ fn send_error_from_a_thread_is_reported_at_the_end() {
         let mut client = server.client();
         client.ask("GET /");
         let context = take(&contexts);
-        context.response().write("gone").unwrap();
-        context.response().send_error(409, Some("a thread says no")).unwrap();
+        context.response().unwrap().write("gone").unwrap();
+        context.response().unwrap().send_error(409, Some("a thread says no")).unwrap();
         context.complete().unwrap();
         let answer = client.answer();
         answer.expect_report(409);
@@ -304,7 +306,7 @@ fn changes_after_a_foreign_commit_are_illegal() {
         let mut client = server.client();
         client.ask("GET /");
         let context = take(&contexts);
-        let response = context.response();
+        let response = context.response().unwrap();
         let split = response.set_header("X-Own", "a\r\nb").unwrap_err();
         assert_eq!(split.kind(), ErrorKind::IllegalArgument);
         response.write("begun").unwrap();
@@ -335,7 +337,7 @@ fn a_blocking_servlet_may_start_async_too() {
         for _ in 0..20 {
             client.ask("GET /");
             let context = take(&contexts);
-            context.response().write("by the test").unwrap();
+            context.response().unwrap().write("by the test").unwrap();
             context.complete().unwrap();
             let text = client.answer().text();
             // The two threads write at the same time; what each wrote is whole.
@@ -373,7 +375,7 @@ fn reaching_over(
 fn a_request_may_complete_another_one_of_its_core() {
     simulated(|| {
         let (server, mut parked) = reaching_over(|context, res| {
-            context.response().write("by another request")?;
+            context.response()?.write("by another request")?;
             context.complete()?;
             expect_illegal(context.complete());
             res.write("completed it")
@@ -390,7 +392,7 @@ fn a_core_never_waits_for_credit() {
             let piece = vec![b'x'; 32 * 1024];
             let mut count = 0;
             let refused = loop {
-                match context.response().write(&*piece) {
+                match context.response().and_then(|response| response.write(&*piece)) {
                     Ok(()) => count += 1,
                     Err(error) => break error,
                 }
@@ -412,9 +414,9 @@ fn head_and_old_clients_get_asynchronous_answers_too() {
         let (servlet, contexts) = handing_over();
         let server = TestServer::start(Context::new("").servlet("/", servlet));
         let answer = |context: AsyncContext| {
-            context.response().write("four").unwrap();
-            context.response().flush().unwrap();
-            context.response().write("more").unwrap();
+            context.response().unwrap().write("four").unwrap();
+            context.response().unwrap().flush().unwrap();
+            context.response().unwrap().write("more").unwrap();
             context.complete().unwrap();
         };
         let mut client = server.client();

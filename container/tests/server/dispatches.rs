@@ -65,7 +65,7 @@ fn dispatch_without_path_goes_back_to_the_client_s_target() {
             if is_parked {
                 server.await_parked(1);
             }
-            context.response().write("before: ").unwrap();
+            context.response().unwrap().write("before: ").unwrap();
             context.dispatch().unwrap();
             client.answer().expect(
                 200,
@@ -294,7 +294,7 @@ fn a_dispatch_from_a_thread_races_with_service_and_always_arrives() {
         for _ in 0..100 {
             client.ask("GET /start");
             let context = take(&contexts);
-            context.response().write("s").unwrap();
+            context.response().unwrap().write("s").unwrap();
             context.dispatch_to("/t").unwrap();
             client.answer().expect(200, "st");
         }
@@ -378,7 +378,7 @@ fn a_blocking_target_may_start_another_round() {
                 let context = req.start_async()?;
                 res.write("worker, ")?;
                 spawn(move || {
-                    context.response().write("thread").unwrap();
+                    context.response().unwrap().write("thread").unwrap();
                     context.complete().unwrap();
                 });
                 Ok(())

@@ -75,7 +75,7 @@ fn what_is_under_way_is_finished_and_closed() {
         let late = take(&contexts);
         go_on.send(());
         for context in [context, late] {
-            context.response().write("parked done").unwrap();
+            context.response().unwrap().write("parked done").unwrap();
             context.complete().unwrap();
         }
         for (client, text) in
@@ -141,7 +141,11 @@ fn handles_of_a_stopped_server_are_illegal() {
         client.ask("GET /");
         let context = take(&contexts);
         server.stop();
-        for late in [context.complete(), context.dispatch(), context.response().write("late")] {
+        for late in [
+            context.complete(),
+            context.dispatch(),
+            context.response().and_then(|response| response.write("late")),
+        ] {
             assert_eq!(late.unwrap_err().kind(), ErrorKind::IllegalState);
         }
         client.answer().expect_report(500);
@@ -161,7 +165,7 @@ fn pipelined_requests_behind_a_parked_one_are_served() {
         let context = take(&contexts);
         let stopping = spawn(move || server.stop());
         await_refusal();
-        context.response().write("parked").unwrap();
+        context.response().unwrap().write("parked").unwrap();
         context.complete().unwrap();
         client.answer().expect(200, "parked");
         let next = client.answer();

@@ -25,7 +25,7 @@ fn noise(mut state: u64, bytes: usize) -> Vec<u8> {
 
 /// Writes in pieces of uneven size, then completes.
 fn write_all(context: &AsyncContext, content: &[u8], written: &AtomicUsize) {
-    let response = context.response();
+    let response = context.response().unwrap();
     let (mut rest, mut size) = (content, 1);
     while !rest.is_empty() {
         let (piece, tail) = rest.split_at(size.min(rest.len()));
@@ -94,7 +94,7 @@ fn a_try_is_refused_where_a_write_would_wait() {
         client.ask("GET /");
         let context = take(&contexts);
         server.await_parked(1);
-        let response = context.response();
+        let response = context.response().unwrap();
         let mut count = 0;
         let refused = loop {
             match response.try_write(vec![b'x'; 256 * 1024]) {
@@ -123,7 +123,9 @@ fn a_writer_that_waits_hears_when_its_client_leaves() {
         let (begun, has_begun) = channel();
         let writer = spawn(move || {
             loop {
-                if let Err(error) = context.response().write(vec![b'x'; 64 * 1024]) {
+                if let Err(error) =
+                    context.response().and_then(|response| response.write(vec![b'x'; 64 * 1024]))
+                {
                     return error.kind();
                 }
                 // Nobody listens any more after the first.

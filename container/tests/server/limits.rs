@@ -114,7 +114,7 @@ fn a_client_that_takes_nothing_has_the_time_that_the_builder_gives() {
         let server = TestServer::of(builder(context).write_timeout(SHORT));
         let mut deaf = server.client();
         deaf.ask("GET /parked");
-        let response = take(&contexts).response();
+        let response = take(&contexts).response().unwrap();
         // While the servlet runs, a write does not wait: past the backlog it would be refused.
         server.await_parked(1);
         let failure = loop {
@@ -176,7 +176,7 @@ fn times_may_be_as_long_as_a_duration_goes() {
         client.ask("GET /parked");
         let context = take(&contexts);
         context.set_timeout(Duration::MAX).unwrap();
-        context.response().write("parked").unwrap();
+        context.response().unwrap().write("parked").unwrap();
         context.complete().unwrap();
         client.answer().expect(200, "parked");
         drop(client);

@@ -48,12 +48,12 @@ fn nothing_passes_a_parked_request() {
             let first = take(&contexts);
             server.get("/next").expect(200, "next");
             assert_eq!(journal.entries().len(), 3 * round - 2, "only the other connection's");
-            first.response().write("first").unwrap();
+            first.response().unwrap().write("first").unwrap();
             first.complete().unwrap();
             client.answer().expect(200, "first");
             client.answer().expect(200, "next");
             let third = take(&contexts);
-            third.response().write("third").unwrap();
+            third.response().unwrap().write("third").unwrap();
             third.complete().unwrap();
             client.answer().expect(200, "third");
             server.get("/next").expect(200, "next");

@@ -57,8 +57,14 @@ impl ReadListener for Reader {
         self.context.complete()
     }
 
-    fn on_error(&mut self, _request: &mut Request, _response: &mut Response, error: &Error) {
+    fn on_error(
+        &mut self,
+        _request: &mut Request,
+        _response: &mut Response,
+        error: &Error,
+    ) -> Result<()> {
         self.journal.note(format!("reader.on_error({:?})", error.kind()));
+        Ok(())
     }
 }
 

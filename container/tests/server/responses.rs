@@ -300,7 +300,7 @@ fn a_status_that_is_none_is_500() {
                 "/async",
                 parking(move |req, _res| {
                     let context = req.start_async()?;
-                    context.response().send_error(status(req), None)?;
+                    context.response()?.send_error(status(req), None)?;
                     context.complete()
                 }),
             );

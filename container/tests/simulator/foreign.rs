@@ -73,7 +73,7 @@ pub(crate) fn write_and_complete((number, round): (u64, u32), context: &AsyncCon
 fn write_answer(number: u64, context: &AsyncContext) -> Result<()> {
     let begun = run().record(number);
     let plan = begun.plan;
-    let response = context.response();
+    let response = context.response()?;
     response.set_header("X-Id", number.to_string())?;
     if plan.has_extra {
         response.set_header("X-Extra", number.to_string())?;
@@ -174,7 +174,7 @@ pub(crate) fn spawn_impolite(name: (u64, u32), context: AsyncContext) {
             world::record("start of a thread", number, u64::from(started.is_ok()));
         }
         if chance(48) {
-            let sent = context.response().send_error(500, None);
+            let sent = context.response().and_then(|response| response.send_error(500, None));
             world::record("send_error of a thread", number, u64::from(sent.is_ok()));
         }
         if plan.is_open_to_dispatches() && chance(96) {
@@ -227,6 +227,8 @@ pub(crate) fn spawn_timeout(number: u64, context: AsyncContext, timeout: Duratio
 
 /// Keeps a handle until the request has ended, and longer.
 pub(crate) fn spawn_stale(number: u64, context: AsyncContext) {
+    // Once the request was dispatched nobody gets at it any more.
+    let Ok(response) = context.response() else { return };
     world::spawn("stale", move || {
         // The client may never see the answer; then nothing is known of the end.
         for _ in 0..200 {
@@ -245,7 +247,6 @@ pub(crate) fn spawn_stale(number: u64, context: AsyncContext) {
         while answered.elapsed() < patience {
             world::sleep(patience.saturating_sub(answered.elapsed()));
         }
-        let response = context.response();
         let calls: [(&str, Result<()>); 6] = [
             ("write", response.try_write("stale")),
             ("flush", response.flush()),

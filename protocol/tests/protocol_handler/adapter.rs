@@ -368,6 +368,10 @@ impl Adapter for TestAdapter {
         (call.exchange, plan)
     }
 
+    fn is_of_group(&self, _note: &Note, _group: u16) -> bool {
+        false
+    }
+
     fn discard(&self, operations: Vec<Op>) {
         drop(operations);
     }

@@ -70,7 +70,7 @@ impl HttpServlet for AsyncSlow {
         spawn(move || {
             thread::sleep(Duration::from_secs(2));
             tracing::info!("async-slow n={n}: complete()");
-            context.response().write(format!("async-slow n={n} done by {}\n", thread_name()))?;
+            context.response()?.write(format!("async-slow n={n} done by {}\n", thread_name()))?;
             context.complete()
         })?;
         tracing::info!("async-slow: service() returns, the thread is free");
@@ -113,7 +113,7 @@ impl HttpServlet for Async {
                 return context.dispatch();
             }
             tracing::info!("async: complete()");
-            context.response().write(format!("completed by {}\n", thread_name()))?;
+            context.response()?.write(format!("completed by {}\n", thread_name()))?;
             context.complete()
         })?;
         tracing::info!("async: service() returns, the thread is free");
@@ -260,8 +260,14 @@ impl ReadListener for Counting {
         self.context.complete()
     }
 
-    fn on_error(&mut self, _request: &mut Request, _response: &mut Response, error: &Error) {
+    fn on_error(
+        &mut self,
+        _request: &mut Request,
+        _response: &mut Response,
+        error: &Error,
+    ) -> Result<()> {
         tracing::info!("upload: onError(): {error}");
+        Ok(())
     }
 }
 

@@ -110,7 +110,7 @@ impl Queue {
 }
 
 fn answer(context: &AsyncContext) -> Result<()> {
-    context.response().try_write("done\n")?;
+    context.response()?.try_write("done\n")?;
     context.complete()
 }
 

@@ -177,6 +177,11 @@ impl<A: Adapter> Http11Processor<A> {
         self.cell.as_ref()
     }
 
+    /// The container's part of the exchange, while the core has it.
+    pub(crate) fn note(&self) -> Option<&A::Note> {
+        self.exchange.as_ref().map(|exchange| &*exchange.note)
+    }
+
     /// The server stops under an exchange: what other threads still hold becomes illegal.
     pub(crate) fn abandon(&mut self, shared: &mut Shared<A>) {
         drop(self.close_cell(shared));
