@@ -19,7 +19,7 @@ use crate::{
     async_listener::{AddedListener, AsyncListener, ReadListener, WriteListener},
     container::ContainerTree,
     dispatch::DispatchTarget,
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     guard::guard,
     mapper::Mapping,
     operation::ContainerOperation,
@@ -151,9 +151,13 @@ impl AsyncContext {
     }
 
     /// How long the present round may take; zero means for ever.
-    pub fn timeout(&self) -> Duration {
+    ///
+    /// # Errors
+    /// Illegal state: the request is over.
+    pub fn timeout(&self) -> Result<Duration> {
+        self.refuse_closed()?;
         let millis = u64::try_from(self.parts.cell.timeout_millis()).unwrap_or(0);
-        Duration::from_millis(millis)
+        Ok(Duration::from_millis(millis))
     }
 
     /// Adds a listener to the present round, behind those that are there.
@@ -185,13 +189,21 @@ impl AsyncContext {
 
     /// Whether the present round was started with the client's request as it came, without
     /// wrappers and outside of a forward.
-    pub fn has_original_request_and_response(&self) -> bool {
-        !self.parts.lock_place().is_wrapped
+    ///
+    /// # Errors
+    /// Illegal state: the request is over.
+    pub fn has_original_request_and_response(&self) -> Result<bool> {
+        self.refuse_closed()?;
+        Ok(!self.parts.lock_place().is_wrapped)
     }
 
     /// Whether the request is in a round that was started and not ended (`isAsyncStarted`).
-    pub fn is_started(&self) -> bool {
-        self.parts.cell.word().state().is_started()
+    ///
+    /// # Errors
+    /// Illegal state: the request is over.
+    pub fn is_started(&self) -> Result<bool> {
+        self.refuse_closed()?;
+        Ok(self.parts.cell.word().state().is_started())
     }
 
     /// The response, for this thread: writes are sent by the owning core, in call order over all
@@ -245,19 +257,16 @@ impl AsyncContext {
         self.refuse_closed().ok().and_then(|()| self.parts.cell.remove_attribute(name))
     }
 
-    /// Runs `task` on the container's worker pool.
+    /// Runs `task` on the container's worker pool. What it fails with is recorded, for the error
+    /// page of the round's timeout: nothing is woken by it.
     ///
     /// # Errors
     /// Illegal state in the present phase; would-block: the pool's queue is full.
-    pub fn start(&self, task: impl FnOnce() + Send + 'static) -> Result<()> {
+    pub fn start(&self, task: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
         let cell = Arc::clone(&self.parts.cell);
         cell.call(Some(Event::Run), None, Look::Never).map_err(call_error)?;
         let job = move || {
-            let result = guard(|| {
-                task();
-                Ok(())
-            });
-            if let Err(error) = result {
+            if let Err(error) = guard(task) {
                 tracing::error!("a task of AsyncContext::start failed: {error}");
                 let operation = ContainerOperation::TaskFailed(error);
                 if let Err(error) = cell.call(None, Some(operation), Look::Never) {
@@ -429,10 +438,12 @@ impl AsyncResponse {
     /// on a core thread: use [`AsyncResponse::try_write`] and try later.
     pub fn write(&self, content: impl Into<Content>) -> Result<()> {
         let operation = ContainerOperation::Write(content.into().0);
-        if Current::get().core.is_some() {
-            return self.cell.try_write(operation).map_err(write_refused);
-        }
-        self.cell.write_blocking(operation, Some(self.write_timeout)).map_err(write_refused)
+        let written = if Current::get().core.is_some() {
+            self.cell.try_write(operation)
+        } else {
+            self.cell.write_blocking(operation, Some(self.write_timeout))
+        };
+        written.map_err(write_refused).inspect_err(|error| note_io_error(&self.cell, error))
     }
 
     /// Writes content if credit allows, and never waits.
@@ -441,7 +452,8 @@ impl AsyncResponse {
     /// As [`AsyncResponse::write`]; would-block when the high-water mark is passed.
     pub fn try_write(&self, content: impl Into<Content>) -> Result<()> {
         let operation = ContainerOperation::Write(content.into().0);
-        self.cell.try_write(operation).map_err(write_refused)
+        let written = self.cell.try_write(operation).map_err(write_refused);
+        written.inspect_err(|error| note_io_error(&self.cell, error))
     }
 
     /// Commits, and puts what was written on its way.
@@ -449,7 +461,8 @@ impl AsyncResponse {
     /// # Errors
     /// Illegal state: the request is over. I/O: the connection failed.
     pub fn flush(&self) -> Result<()> {
-        self.push(ContainerOperation::Flush, Look::Always)
+        let flushed = self.push(ContainerOperation::Flush, Look::Always);
+        flushed.inspect_err(|error| note_io_error(&self.cell, error))
     }
 
     /// Sets the status.
@@ -594,6 +607,17 @@ pub(crate) fn call_error(error: CallError) -> Error {
         CallError::Closed => Error::illegal_state("the request is over"),
         CallError::Committed => Error::illegal_state("the response is committed"),
         CallError::Io => std::io::Error::from(std::io::ErrorKind::ConnectionReset).into(),
+    }
+}
+
+/// An application thread met a broken connection: the round is in error from now on, and its
+/// listeners hear of it on the owner.
+pub(crate) fn note_io_error(cell: &AsyncCell<ContainerOperation>, error: &Error) {
+    if error.kind() != ErrorKind::Io || !cell.word().state().is_async() {
+        return;
+    }
+    if let Err(error) = cell.call(Some(Event::Error(cell.side())), None, Look::Never) {
+        tracing::debug!("the error of a connection came after its request: {error}");
     }
 }
 

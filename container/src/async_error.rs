@@ -11,6 +11,7 @@ use ringcat_protocol::{
 
 use crate::{
     error::{Error, ErrorKind},
+    error_pages,
     operation::ContainerOperation,
     request::Request,
     response::Response,
@@ -47,19 +48,25 @@ pub(crate) fn set_error_state(
         cell.set_flag(Flag::OthersBarred);
     }
     if cell.word().state() == AsyncState::Error {
-        let status = match &error {
+        let status = match request.note.error.as_deref() {
             Some(error) if error.kind() != ErrorKind::Io => error.status(),
             Some(_) | None => 500,
         };
-        match cell.call(Some(Event::Complete(Side::Request)), None, Look::Never) {
-            Ok(_) => response.set_failed(status),
-            // Another thread did, just now: then it is its answer that counts.
-            Err(error) => tracing::debug!("a request in error was completed already: {error}"),
+        response.set_failed(status);
+        // A page of the application may end the request, or dispatch it.
+        error_pages::render(request, response);
+    }
+    if cell.word().state() == AsyncState::Error {
+        if let Err(error) = cell.call(Some(Event::Complete(Side::Request)), None, Look::Never) {
+            tracing::debug!("a request in error was completed already: {error}");
         }
     } else if request.is_async_dispatching() {
         // A listener dispatched: this is not an error any longer.
         response.inner.error = ErrorState::None;
         request.note.error = None;
+    } else if request.is_async_completing() && !response.inner.is_committed {
+        // A listener ended it, and what it wrote is the answer.
+        response.set_error_reported();
     }
 }
 

@@ -11,7 +11,10 @@ use std::{
 };
 
 use ringcat_engine::{core_counters::Counter, key::ListenerId, sync::Arc, worker_pool::Pool};
-use ringcat_protocol::{async_state_machine::Event, http11::response_head::reason_phrase};
+use ringcat_protocol::{
+    async_state_machine::{Event, Flag},
+    http11::response_head::reason_phrase,
+};
 
 use crate::{
     access_log::AccessLogEntry,
@@ -22,7 +25,7 @@ use crate::{
     error_pages::{self, ErrorPage},
     error_report::error_page,
     filter::{Filter, FilterChain},
-    mapper::{ContextIndex, HostIndex, Mapper, Mapping},
+    mapper::{ContextIndex, HostIndex, Mapper, Mapping, MappingMatch},
     methods::Methods,
     request::Request,
     request_listener::{self, RequestListener},
@@ -89,6 +92,7 @@ pub(crate) struct ContextNode {
     pub(crate) wrappers: Vec<WrapperNode>,
     pub(crate) request_listeners: Vec<Box<dyn RequestListener>>,
     pub(crate) error_pages: Vec<ErrorPage>,
+    pub(crate) welcome_files: Vec<String>,
     pub(crate) is_cross_context: bool,
     pub(crate) unload_delay: Duration,
     /// A [`ContextPhase`].
@@ -178,6 +182,31 @@ impl ContainerTree {
     /// What the connector of a listener is set to.
     pub(crate) fn connector(&self, listener: ListenerId) -> &ConnectorSettings {
         &self.connectors[usize::from(listener.0)]
+    }
+
+    /// For a path that ends in a slash and that nothing but a default servlet takes: where the
+    /// first welcome file leads that a servlet takes, whose name goes behind the path.
+    pub(crate) fn with_welcome_file(
+        &self,
+        mapping: Mapping,
+        path: &mut String,
+        map: impl Fn(&str) -> Option<Mapping>,
+    ) -> Mapping {
+        let welcome_files = &self.context(mapping.context).welcome_files;
+        let is_directory = mapping.kind == MappingMatch::Default && path.ends_with('/');
+        if welcome_files.is_empty() || !is_directory {
+            return mapping;
+        }
+        let directory_len = path.len();
+        for name in welcome_files {
+            path.push_str(name);
+            let found = map(path).filter(|found| found.kind != MappingMatch::Default);
+            if let Some(found) = found {
+                return found;
+            }
+            path.truncate(directory_len);
+        }
+        mapping
     }
 
     /// A context by its index.
@@ -281,8 +310,7 @@ impl ContainerTree {
             answer_error(res, 404, None);
             return;
         };
-        if req.is_on_core()
-            && req.is_async_dispatching()
+        if req.is_async_dispatching()
             && let Some(cell) = req.cell()
         {
             async_error::advance(&cell, Event::Dispatched);
@@ -297,7 +325,9 @@ impl ContainerTree {
             record_failure(req, res, &wrapper.name, error);
         }
         let is_end = req.note.dispatcher == DispatcherType::Async && !req.is_async();
-        if is_end && req.is_on_core() && !res.is_error_report_due() {
+        // A failure goes to the listeners first; the second one of a round changes nothing.
+        let is_marked = req.cell().is_some_and(|cell| cell.word().has(Flag::ErrorMarked));
+        if is_end && (is_marked || !res.is_error_report_due()) {
             // The target of a dispatch did not begin another round: this is the request's end.
             tell_complete(req, res);
         }

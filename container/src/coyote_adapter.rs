@@ -20,7 +20,7 @@ use ringcat_protocol::{
     async_state_machine::{AsyncState, Event, Flag, Side},
     exchange::Exchange,
     http11::target::TargetForm,
-    protocol_error::ProtocolError,
+    protocol_error::{BODY_CUT, ProtocolError},
     response::Response as ProtocolResponse,
 };
 
@@ -132,7 +132,11 @@ impl CoyoteAdapter {
             Ok(path) => note.path.push_str(path),
             Err(_) => return refuse(400),
         }
-        note.mapping = self.tree.mapper.map(host_of(&request.inner), &note.path);
+        let host = host_of(&request.inner);
+        note.mapping = self.tree.mapper.map(host, &note.path).map(|mapping| {
+            let map = |path: &str| self.tree.mapper.map(host, path);
+            self.tree.with_welcome_file(mapping, &mut note.path, map)
+        });
         let stopped = note.mapping.filter(|mapping| {
             self.tree.context(mapping.context).phase() != ContextPhase::Available
         });
@@ -208,7 +212,10 @@ impl CoyoteAdapter {
 
     /// Calls `on_all_data_read`, once, when everything was read.
     fn read_all_if_due(&self, request: &mut Request, response: &mut Response) {
+        let keeps_listener =
+            || request.cell().is_some_and(|cell| cell.word().state().keeps_listeners());
         let is_due = request.inner.has_read_listener
+            && keeps_listener()
             && request.is_finished()
             && !request.note.is_all_data_read_sent;
         if !is_due {
@@ -257,16 +264,21 @@ impl CoyoteAdapter {
             return true;
         }
         let has_content = request.cell().is_some_and(|cell| cell.inbound_len() > 0);
-        if std::mem::take(&mut request.inner.is_read_due) && has_content {
-            let is_fine = self.call_read_listener(request, response, |listener, req, res| {
+        let is_broken = request.inner.body_error.is_some();
+        let is_told = std::mem::take(&mut request.inner.is_read_due) && (has_content || is_broken);
+        let is_fine = !is_told
+            || self.call_read_listener(request, response, |listener, req, res| {
                 listener.on_data_available(req, res)
             });
-            if !is_fine {
-                return false;
-            }
+        if is_fine && is_told && is_broken && request.is_input_broken() {
+            // The listener met the error and kept it to itself.
+            self.error_step(request, response);
+            return false;
         }
-        self.read_all_if_due(request, response);
-        true
+        if is_fine {
+            self.read_all_if_due(request, response);
+        }
+        is_fine
     }
 
     /// The write step of an asynchronous event.
@@ -294,9 +306,12 @@ impl CoyoteAdapter {
 
     /// The connection or the body failed under an asynchronous request.
     fn error_step(&self, request: &mut Request, response: &mut Response) {
-        let error = match (&request.inner.body_error, &request.inner.failure) {
-            (Some(error), _) => Some(Error::protocol_violation(error.status, error.reason)),
-            (None, Some(failure)) => Some(async_error::failure_error(*failure)),
+        let error = match (&request.inner.failure, &request.inner.body_error) {
+            (Some(failure), _) => Some(async_error::failure_error(*failure)),
+            (None, Some(error)) if *error == BODY_CUT => {
+                Some(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into())
+            }
+            (None, Some(error)) => Some(Error::protocol_violation(error.status, error.reason)),
             // The error of the round itself: it is recorded, or the application's.
             (None, None) => None,
         };
@@ -305,6 +320,17 @@ impl CoyoteAdapter {
             Some(error) => Some(Arc::new(error)),
             None => request.note.error.clone(),
         };
+        let has_listener =
+            request.note.read_listener.is_some() || request.note.write_listener.is_some();
+        if is_connection_lost
+            && has_listener
+            && let Some(cell) = request.cell()
+        {
+            // Their calls are a round of reading or writing, unless a callback failed just now.
+            if cell.word().state() == AsyncState::Started {
+                async_error::advance(&cell, Event::Operation);
+            }
+        }
         if is_connection_lost && let Some(mut listener) = request.note.read_listener.take() {
             if let Some(error) = &error {
                 let told = guard(|| listener.on_error(request, response, error));
@@ -321,6 +347,10 @@ impl CoyoteAdapter {
         }
         if is_connection_lost {
             response.close_now();
+            let word = request.cell().map(|cell| cell.word());
+            if !word.is_some_and(|word| word.has(Flag::FailedBeforeExit)) {
+                response.log_as_failed();
+            }
         }
         async_error::set_error_state(request, response, error, async_error::Fire::OnError);
     }
@@ -380,9 +410,6 @@ impl CoyoteAdapter {
         }
         let wrapper = request.note.mapping.and_then(|mapping| self.tree.wrapper(mapping));
         if wrapper.is_some_and(|wrapper| wrapper.mode == ServiceMode::Blocking) {
-            if let Some(cell) = request.cell() {
-                async_error::advance(&cell, Event::Dispatched);
-            }
             return true;
         }
         self.run(request, response);
@@ -544,6 +571,9 @@ impl Adapter for CoyoteAdapter {
         }
         write_report(&mut response);
         if request.note.dispatcher == DispatcherType::Async {
+            if let Some(cell) = request.cell() {
+                async_error::advance(&cell, Event::Dispatched);
+            }
             // It was to be the target of a dispatch: this is the request's end.
             tell_complete(&mut request, &mut response);
         }
@@ -643,7 +673,7 @@ impl Adapter for CoyoteAdapter {
             method: head.method(),
             target: head.target(),
             version: version_name(head.version()).as_bytes(),
-            status: response.status,
+            status: response.log_status.unwrap_or(response.status),
             bytes_sent: response.written_bytes,
             duration,
         };

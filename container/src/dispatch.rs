@@ -78,8 +78,11 @@ impl DispatchTarget {
         let mut decoded = Vec::new();
         uri::decode_path(raw_path.as_bytes(), &uri::UriPolicy::DISPATCH, &mut decoded)
             .map_err(|error| unsupported(error.reason))?;
-        let decoded = String::from_utf8(decoded).map_err(|_| unsupported("it is not UTF-8"))?;
+        let mut decoded = String::from_utf8(decoded).map_err(|_| unsupported("it is not UTF-8"))?;
         let mapping = tree.mapper.map_in_context(context, &decoded);
+        let mapping = tree.with_welcome_file(mapping, &mut decoded, |path| {
+            Some(tree.mapper.map_in_context(context, path))
+        });
         if mapping.wrapper.is_none() {
             return Err(unsupported("no servlet is mapped there"));
         }

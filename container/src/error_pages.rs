@@ -102,12 +102,20 @@ fn run(
     let dispatcher = RequestDispatcher::new(target);
     dispatcher.check_thread(req)?;
     set_attributes(error, req, res);
+    let was_async = req.is_async();
     res.set_error_reported();
     res.inner.is_suspended = false;
     res.reset_buffer()?;
     let result = dispatcher.forward_as(DispatcherType::Error, req, res);
     if result.is_ok() {
-        res.end_content();
+        match (req.is_async_dispatching(), was_async || !req.is_async()) {
+            // The page dispatched: what it wrote is the answer, if it did.
+            (true, _) if res.inner.written_bytes > 0 => res.end_content(),
+            (true, _) => {}
+            (false, true) => res.finish(),
+            // It started async, and the answer is still to come.
+            (false, false) => {}
+        }
     }
     result
 }

@@ -482,6 +482,11 @@ impl Request {
         self.inner.failure.is_some() || self.inner.body_error.is_some() || is_noted()
     }
 
+    /// Whether nothing but the error of the content is left to be read.
+    pub(crate) fn is_input_broken(&self) -> bool {
+        self.inner.body_error.is_some() && self.cell().is_none_or(|cell| cell.inbound_len() == 0)
+    }
+
     /// Runs application code on the core: nobody may wait for this exchange's owner meanwhile,
     /// since the application may wait for them.
     pub(crate) fn in_callback<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {

@@ -59,6 +59,11 @@ impl Request {
         if !self.is_async_supported() {
             return Err(self.warn_of_lacking_support());
         }
+        if let Hook::Core(hook) = &self.hook
+            && hook.is_output_closed()
+        {
+            return Err(Error::illegal_state("start_async: the response was closed already"));
+        }
         let cell = self.hook.async_cell(&mut self.inner);
         if matches!(self.hook, Hook::Core(_)) {
             // The callback that runs now began before there was a cell to say so.

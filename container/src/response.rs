@@ -14,7 +14,7 @@ use ringcat_protocol::{
 };
 
 use crate::{
-    async_context::{call_error, write_refused},
+    async_context::{call_error, note_io_error, write_refused},
     async_listener::WriteListener,
     error::{Error, Result},
     operation::ContainerOperation,
@@ -174,7 +174,8 @@ impl Response {
             Hook::Worker { cell, .. } => {
                 self.inner.written_bytes += content.len() as u64;
                 let operation = ContainerOperation::Write(Bytes::copy_from_slice(content));
-                cell.write_blocking(operation, Some(self.write_timeout)).map_err(write_refused)
+                let written = cell.write_blocking(operation, Some(self.write_timeout));
+                written.map_err(write_refused).inspect_err(|error| note_io_error(cell, error))
             }
         }
     }
@@ -198,7 +199,8 @@ impl Response {
             Hook::Worker { cell, .. } => cell
                 .call(None, Some(ContainerOperation::Flush), Look::Always)
                 .map(|_| ())
-                .map_err(call_error),
+                .map_err(call_error)
+                .inspect_err(|error| note_io_error(&cell, error)),
         }
     }
 
@@ -447,10 +449,18 @@ impl Response {
         was_due
     }
 
+    /// The request ends in failure, whatever status was sent.
+    pub(crate) fn log_as_failed(&mut self) {
+        self.inner.log_status = Some(500);
+    }
+
     /// The application failed: a report is due.
     pub(crate) fn set_failed(&mut self, status: u16) {
         if !self.inner.is_committed {
             self.inner.status = final_status(status);
+        }
+        if self.inner.is_committed && !self.inner.is_finished {
+            self.log_as_failed();
         }
         if self.inner.error == ErrorState::None {
             self.inner.error = ErrorState::ReportDue;

@@ -469,13 +469,14 @@ impl RunningServer {
         self.stop()
     }
 
-    /// Stops the applications at a path, on every host: they take no more requests. Asynchronous
-    /// ones have the unload delay to end
-    /// ([`Context::unload_delay`](crate::Context::unload_delay)), then they time out through their
-    /// listeners. Waits for that on the calling thread.
+    /// Stops the applications at a path, on every host: they take no more requests, and
+    /// asynchronous ones have the unload delay to end
+    /// ([`Context::unload_delay`](crate::Context::unload_delay)), which the calling thread waits
+    /// for. Those that are left time out through their listeners right afterwards, whatever their
+    /// timeout; then the servlets are destroyed.
     ///
     /// # Errors
-    /// Not found: no application runs there.
+    /// Not found: no application runs there. I/O: no thread for the rest of the stop.
     pub fn stop_context(&self, path: &str) -> Result<()> {
         self.service.stop_context(path, self.engine.seats())
     }

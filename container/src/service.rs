@@ -113,16 +113,19 @@ impl Service {
             context.set_phase(ContextPhase::Stopping);
             let is_idle = wait_until(context.unload_delay, || context.in_progress() == 0);
             context.set_phase(ContextPhase::Stopped);
-            let group = u16::try_from(index).unwrap_or(u16::MAX);
-            if !is_idle {
-                for seat in seats {
-                    seat.inbox.post(CoreMessage::Handler(Message::TimeOutGroup(group)));
-                }
-                if !wait_until(STOP_MAX, || context.in_progress() == 0) {
-                    tracing::warn!("requests of the stopped application {path:?} go on");
-                }
+            let (tree, group) = (Arc::clone(&self.tree), ContextIndex(index as u16));
+            if is_idle {
+                destroy_servlets(context);
+                continue;
             }
-            destroy_servlets(context);
+            let inboxes: Vec<_> = seats.iter().map(|seat| Arc::clone(&seat.inbox)).collect();
+            std::thread::Builder::new().name("context-stop".to_owned()).spawn(move || {
+                end_requests(&tree, group, || {
+                    for inbox in &inboxes {
+                        inbox.post(CoreMessage::Handler(Message::TimeOutGroup(group.0)));
+                    }
+                });
+            })?;
         }
         Ok(())
     }
@@ -140,6 +143,21 @@ impl Service {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Times out what is still under way in a stopped application, then destroys its servlets.
+fn end_requests(tree: &ContainerTree, index: ContextIndex, time_out: impl FnOnce()) {
+    let context = tree.context(index);
+    // Whoever completes just now does so before it is timed out.
+    std::thread::sleep(STOP_GRACE);
+    time_out();
+    if !wait_until(STOP_MAX, || context.in_progress() == 0) {
+        tracing::warn!("requests of the stopped application {:?} go on", context.path);
+    }
+    destroy_servlets(context);
+}
+
+/// How long after its stop the requests of an application are timed out.
+const STOP_GRACE: Duration = Duration::from_millis(50);
 
 /// How long requests may take to end that a stopped application timed out.
 const STOP_MAX: Duration = Duration::from_secs(5);
@@ -199,7 +217,7 @@ fn build_context(
         valves,
         request_listeners,
         error_pages,
-        welcome_files: _,
+        welcome_files,
         is_cross_context,
         unload_delay,
     } = context;
@@ -230,6 +248,7 @@ fn build_context(
         wrappers,
         request_listeners,
         error_pages,
+        welcome_files,
         is_cross_context,
         unload_delay,
         phase: AtomicU8::new(ContextPhase::Available as u8),

@@ -105,6 +105,9 @@ pub trait ActionHook<O: Operation> {
     /// What was deferred in this call so far, in order; the caller applies it.
     fn take_deferred(&self) -> Vec<O>;
 
+    /// Whether the response's content has ended.
+    fn is_output_closed(&self) -> bool;
+
     /// Our end's address.
     fn local_address(&self) -> Option<SocketAddr>;
 }

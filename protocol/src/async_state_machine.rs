@@ -519,7 +519,7 @@ const fn error(word: Word, side: Side) -> (Word, Effects) {
     let effects = Effects { post_error_event: matches!(side, Side::Other), ..Effects::CLEARS };
     match word.state() {
         // No mark here: the callback goes on, and what it ends with must still become ERROR.
-        S::Starting => (word.with_state(S::MustError), effects),
+        S::Starting => (word.with_state(S::MustError).with(Flag::FailedBeforeExit), effects),
         state => {
             if word.has(Flag::ErrorMarked) {
                 return (word, Effects::CLEARS);

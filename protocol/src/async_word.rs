@@ -16,6 +16,8 @@ pub enum Flag {
     DispatchUsed,
     /// `on_error` has returned: only the owner may complete or dispatch in this round.
     OthersBarred,
+    /// The round failed before the callback that started it had returned.
+    FailedBeforeExit,
     /// The owner is inside a callback of this exchange.
     Busy,
     /// A look is posted to the owner and not taken up yet.
@@ -120,6 +122,7 @@ impl Word {
     /// The word at the start of the next round, with the marks of the last one forgotten.
     pub(crate) const fn next_round(self) -> Self {
         let flags = self.without(Flag::ErrorMarked).without(Flag::DispatchUsed);
+        let flags = flags.without(Flag::FailedBeforeExit);
         let flags = flags.without(Flag::OthersBarred).0 & ((1 << Self::ROUND_SHIFT) - 1);
         Self((self.round().wrapping_add(1) as u64) << Self::ROUND_SHIFT | flags)
     }

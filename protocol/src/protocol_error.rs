@@ -31,3 +31,7 @@ impl fmt::Display for ProtocolError {
 }
 
 impl std::error::Error for ProtocolError {}
+
+/// The stream ended before the content did.
+pub const BODY_CUT: ProtocolError =
+    ProtocolError::bad_request("the connection ended inside the content");

@@ -31,6 +31,8 @@ pub struct Response {
     pub is_suspended: bool,
     /// Whether a write listener writes it.
     pub has_write_listener: bool,
+    /// What the access log says in place of the status: the request failed after that was sent.
+    pub log_status: Option<u16>,
     /// Whether an error report is due.
     pub error: ErrorState,
 }
@@ -61,6 +63,7 @@ impl Default for Response {
             is_finished: false,
             is_suspended: false,
             has_write_listener: false,
+            log_status: None,
             error: ErrorState::None,
         }
     }
@@ -80,6 +83,7 @@ impl Response {
             is_finished,
             is_suspended,
             has_write_listener,
+            log_status,
             error,
         } = self;
         *status = 200;
@@ -93,6 +97,7 @@ impl Response {
         *is_finished = false;
         *is_suspended = false;
         *has_write_listener = false;
+        *log_status = None;
         *error = ErrorState::None;
     }
 

@@ -438,13 +438,7 @@ impl<'a> Scope<'a> {
 
     fn start(&self, worker: &str) -> Done {
         let work = self.for_worker(worker);
-        let task = move || {
-            if let Err(error) = work.run() {
-                // A task fails by a panic; without the message of one.
-                std::panic::resume_unwind(Box::new(error.to_string()));
-            }
-        };
-        Ok(self.need_context()?.start(task)?)
+        Ok(self.need_context()?.start(move || work.run())?)
     }
 
     fn set_attribute(&mut self, op: &Op) -> Done {
@@ -462,13 +456,16 @@ impl<'a> Scope<'a> {
     }
 
     fn with_read_bytes<R>(&self, f: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
-        let attribute = match (&self.request, &self.context) {
+        let bytes = self.read_bytes()?;
+        bytes.downcast_ref::<Mutex<Vec<u8>>>().map(|bytes| f(&mut lock(bytes)))
+    }
+
+    fn read_bytes(&self) -> Option<ringcat::request::Attribute> {
+        match (&self.request, &self.context) {
             (Some(request), _) => request.attribute(READ_BYTES),
             (None, Some(context)) => context.attribute(READ_BYTES),
             (None, None) => None,
-        };
-        let bytes = attribute?;
-        bytes.downcast_ref::<Mutex<Vec<u8>>>().map(|bytes| f(&mut lock(bytes)))
+        }
     }
 
     fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize> {
@@ -490,6 +487,10 @@ impl<'a> Scope<'a> {
                 }
             }
         }
+        // Locked meanwhile: once the last byte is read, the owner may call who writes them all.
+        let kept = self.read_bytes();
+        let kept = kept.as_deref().and_then(|kept| kept.downcast_ref::<Mutex<Vec<u8>>>());
+        let mut kept = kept.map(lock);
         let mut buffer = vec![0; usize::try_from(op.int(0)).unwrap_or(0)];
         let mut count = self.read_some(&mut buffer)?;
         while op.name == "read_fully" && count > 0 && count < buffer.len() {
@@ -505,7 +506,9 @@ impl<'a> Scope<'a> {
             let shown = if is_end { -1 } else { i64::try_from(count).unwrap_or(i64::MAX) };
             let text = if (1..=64).contains(&count) { format!(" [{text}]") } else { String::new() };
             self.run.journal.note(format!("read={shown}{text}"));
-            self.with_read_bytes(|kept| kept.extend_from_slice(bytes));
+            if let Some(kept) = &mut kept {
+                kept.extend_from_slice(bytes);
+            }
         }
         if is_end && op.name != "read_fully" {
             return Err(Stop::Break);

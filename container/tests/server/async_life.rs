@@ -166,7 +166,7 @@ fn a_handle_that_is_kept_never_reaches_the_next_request() {
                 expect_illegal(old.response().and_then(|response| response.send_error(500, None)));
                 expect_illegal(old.set_timeout(Duration::from_millis(1)));
                 expect_illegal(old.add_listener(Noting::new("stray", &Journal::default())));
-                expect_illegal(old.start(|| ()));
+                expect_illegal(old.start(|| Ok(())));
                 expect_illegal(old.request());
             }
             let text = format!("answer {round}");

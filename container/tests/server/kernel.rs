@@ -119,7 +119,7 @@ fn a_task_of_the_context_runs_on_the_pool() {
             context.start(move || {
                 let name = thread::current().name().unwrap_or("unnamed").to_owned();
                 handle.response().unwrap().write(name).unwrap();
-                handle.complete().unwrap();
+                handle.complete()
             })
         }),
     );

@@ -79,7 +79,7 @@ fn be_impolite(req: &mut Request, name: (u64, u32)) {
         world::fail(format!("request {number} started async inside a round"));
     }
     if chance(64) {
-        let started = context.start(|| {});
+        let started = context.start(|| Ok(()));
         world::record("start in a callback", number, u64::from(started.is_ok()));
     }
 }
@@ -90,7 +90,7 @@ fn repeat_the_end(number: u64) {
     let calls = [
         ("complete", context.complete()),
         ("dispatch", context.dispatch()),
-        ("start", context.start(|| {})),
+        ("start", context.start(|| Ok(()))),
     ];
     for (call, result) in calls {
         if result.is_ok() {
@@ -412,10 +412,15 @@ fn run_round(
         End::Peer => run().leave_to_peers(number, context.clone()),
         End::PoolTask => {
             let task = context.clone();
-            context.start(move || foreign::write_and_complete(name, &task)).inspect_err(|_| {
-                // The pool is full: the request fails.
-                run().change(number, |record| record.has_failed = true);
-            })?;
+            context
+                .start(move || {
+                    foreign::write_and_complete(name, &task);
+                    Ok(())
+                })
+                .inspect_err(|_| {
+                    // The pool is full: the request fails.
+                    run().change(number, |record| record.has_failed = true);
+                })?;
         }
         End::TimeoutUnhandled | End::TimeoutCompletes | End::TimeoutDispatches => {}
         End::FailsAfterStart | End::FailsAndCompletes | End::FailsAndDispatches => {

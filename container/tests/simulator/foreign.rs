@@ -170,7 +170,7 @@ pub(crate) fn spawn_impolite(name: (u64, u32), context: AsyncContext) {
         let plan = run().plan(number);
         if chance(128) {
             // Illegal, or done; or refused by a full pool.
-            let started = context.start(|| {});
+            let started = context.start(|| Ok(()));
             world::record("start of a thread", number, u64::from(started.is_ok()));
         }
         if chance(48) {

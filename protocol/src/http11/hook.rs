@@ -231,6 +231,10 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
         call.as_mut().map(|call| std::mem::take(&mut call.deferred)).unwrap_or_default()
     }
 
+    fn is_output_closed(&self) -> bool {
+        self.call.borrow().as_ref().is_some_and(|call| call.encoder.is_finished())
+    }
+
     fn local_address(&self) -> Option<SocketAddr> {
         let conn = self.call.borrow().as_ref().map(|call| call.conn)?;
         self.io.local_address(conn)

@@ -23,7 +23,7 @@ use crate::{
         target::parse_target,
     },
     message::Message,
-    protocol_error::ProtocolError,
+    protocol_error::{BODY_CUT, ProtocolError},
 };
 
 impl<A: Adapter> Http11Processor<A> {
@@ -329,7 +329,5 @@ const OUT_HIGH_WATER_BYTES: usize = 256 * 1024;
 
 const BODY_TOO_LARGE: ProtocolError =
     ProtocolError::new(413, "the content is larger than the server takes");
-pub(super) const BODY_CUT: ProtocolError =
-    ProtocolError::bad_request("the connection ended inside the content");
 const REQUEST_TIMEOUT: ProtocolError =
     ProtocolError::new(408, "the request did not arrive in time");

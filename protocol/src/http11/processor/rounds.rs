@@ -15,13 +15,13 @@ use ringcat_engine::{
 
 use super::{
     processor::{Http11Processor, Stage},
-    receive::BODY_CUT,
     turn::Turn,
 };
 use crate::{
     adapter::Adapter,
     async_cell::{AsyncCell, Operation, Took},
     async_state_machine::{AsyncState, Event, Flag, Outcome, transition},
+    protocol_error::BODY_CUT,
     protocol_handler::Shared,
 };
 
@@ -97,7 +97,9 @@ impl<A: Adapter> Http11Processor<A> {
         self.look_for_departure(turn);
         self.refresh_failure(turn);
         self.look_for_input(turn);
-        if std::mem::take(&mut self.is_error_due) {
+        let is_in_error =
+            self.cell.as_ref().is_some_and(|cell| cell.word().state() == AsyncState::Error);
+        if std::mem::take(&mut self.is_error_due) || is_in_error {
             return self.dispatch(turn, SocketEvent::Error);
         }
         self.is_read_due = false;
@@ -169,16 +171,16 @@ impl<A: Adapter> Http11Processor<A> {
         if is_cut && request.body_error.is_none() {
             request.body_error = Some(BODY_CUT);
         }
-        if !request.has_read_listener {
-            if let Some(cell) = cell.filter(|_| request.body_error.is_some()) {
-                self.fail_inbound(&cell, Errno::EBADMSG);
-            }
-            return;
+        if let (Some(error), Some(cell)) = (request.body_error, cell) {
+            // What came before it is read first; then the read fails, which is for the listener to
+            // meet, as for any other reader.
+            let errno = if error == BODY_CUT { Errno::ECONNRESET } else { Errno::EBADMSG };
+            let is_owed = self.fail_inbound(&cell, errno);
+            self.exchange_mut().request.is_read_due |= is_owed;
         }
-        let is_read = cell.is_some_and(|cell| cell.is_inbound_consumed());
-        let is_due = request.is_read_due || is_read;
-        self.is_error_due |= self.exchange_mut().request.body_error.is_some();
-        self.is_read_due |= is_due;
+        let is_read = self.cell.as_ref().is_some_and(|cell| cell.is_inbound_consumed());
+        let request = &self.exchange_mut().request;
+        self.is_read_due |= request.has_read_listener && (request.is_read_due || is_read);
     }
 
     /// Moves what was decoded of the body to where any thread reads it.
@@ -201,11 +203,11 @@ impl<A: Adapter> Http11Processor<A> {
         self.exchange_mut().request.is_read_due |= is_owed;
     }
 
-    /// Whoever waits for the rest of the body learns that it will not come.
-    fn fail_inbound(&mut self, cell: &AsyncCell<A::Operation>, errno: Errno) {
-        if !std::mem::replace(&mut self.is_inbound_ended, true) {
-            cell.fail_inbound(errno.0);
-        }
+    /// Whoever waits for the rest of the body learns that it will not come; answers whether a read
+    /// callback was owed.
+    fn fail_inbound(&mut self, cell: &AsyncCell<A::Operation>, errno: Errno) -> bool {
+        let is_ended = std::mem::replace(&mut self.is_inbound_ended, true);
+        !is_ended && cell.fail_inbound(errno.0)
     }
 
     /// Tells the request how its connection failed, and other threads that sending is over.
@@ -325,6 +327,11 @@ impl<A: Adapter> Http11Processor<A> {
                 self.apply_deferred(turn);
                 self.apply(turn, operations);
                 continue;
+            }
+            if word.state() == AsyncState::Error {
+                // Another thread found the connection broken meanwhile.
+                self.is_error_due = true;
+                return SocketState::Long;
             }
             let drained = !self.is_output_pending(turn);
             // Decided while nobody looked: its target comes first. Only a dispatch that was dropped
