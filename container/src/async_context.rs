@@ -370,9 +370,11 @@ impl AsyncRequest {
         let is_waiting = !self.cell.set_flag(Flag::InboundWanted).has(Flag::ReadListened);
         if is_waiting && Current::get().core.is_none() {
             self.cell.post_look();
-            return self.cell.read_blocking(buffer, None).map_err(read_error);
+            let read = self.cell.read_blocking(buffer, None).map_err(read_error);
+            return read.inspect_err(|error| note_io_error(&self.cell, error));
         }
-        self.cell.try_read(buffer).map_err(read_error)
+        let read = self.cell.try_read(buffer).map_err(read_error);
+        read.inspect_err(|error| note_io_error(&self.cell, error))
     }
 
     /// Whether a read takes effect without waiting. With a read listener, `false` promises a call

@@ -39,6 +39,17 @@ pub(crate) fn set_error_state(
     if error.is_some() {
         request.note.error.clone_from(&error);
     }
+    let is_io = request.note.error.as_deref().is_some_and(|e| e.kind() == ErrorKind::Io);
+    let is_lost = is_io && request.has_connection_failed();
+    if is_lost {
+        let is_early = cell.word().has(Flag::FailedBeforeExit);
+        match (is_early, request.inner.body_error.is_some()) {
+            (false, _) => response.log_as(500),
+            (true, true) => response.log_as(400),
+            // The status says how far it came.
+            (true, false) => {}
+        }
+    }
     advance(&cell, Event::Error(Side::Request));
     if fire == Fire::OnError && !std::mem::replace(&mut request.note.is_error_told, true) {
         let error = error.as_deref();
@@ -52,9 +63,15 @@ pub(crate) fn set_error_state(
             Some(error) if error.kind() != ErrorKind::Io => error.status(),
             Some(_) | None => 500,
         };
-        response.set_failed(status);
-        // A page of the application may end the request, or dispatch it.
-        error_pages::render(request, response);
+        // A client that is gone gets no report, and the status stays what it was.
+        if !is_lost {
+            // A report that was asked for already says more.
+            if !response.is_error_report_due() {
+                response.set_failed(status);
+            }
+            // A page of the application may end the request, or dispatch it.
+            error_pages::render(request, response);
+        }
     }
     if cell.word().state() == AsyncState::Error {
         if let Err(error) = cell.call(Some(Event::Complete(Side::Request)), None, Look::Never) {

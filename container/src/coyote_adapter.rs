@@ -211,7 +211,7 @@ impl CoyoteAdapter {
     }
 
     /// Calls `on_all_data_read`, once, when everything was read.
-    fn read_all_if_due(&self, request: &mut Request, response: &mut Response) {
+    fn read_all_if_due(&self, request: &mut Request, response: &mut Response) -> bool {
         let keeps_listener =
             || request.cell().is_some_and(|cell| cell.word().state().keeps_listeners());
         let is_due = request.inner.has_read_listener
@@ -219,13 +219,13 @@ impl CoyoteAdapter {
             && request.is_finished()
             && !request.note.is_all_data_read_sent;
         if !is_due {
-            return;
+            return true;
         }
         request.note.is_all_data_read_sent = true;
         request.inner.is_read_due = false;
         self.call_read_listener(request, response, |listener, request, response| {
             listener.on_all_data_read(request, response)
-        });
+        })
     }
 
     /// One call of the read listener; what it fails with goes to its own `on_error`, and on.
@@ -240,6 +240,7 @@ impl CoyoteAdapter {
         ) -> crate::error::Result<()>,
     ) -> bool {
         let Some(mut listener) = request.note.read_listener.take() else { return true };
+        request.note.was_unready = false;
         let result =
             request.in_callback(|request| guard(|| call(&mut *listener, request, response)));
         let Err(error) = result else {
@@ -251,6 +252,7 @@ impl CoyoteAdapter {
         log_failure("on_error of a read listener", told);
         guard_drop("dropping a read listener", listener);
         request.inner.has_read_listener = false;
+        response.close_now();
         let error = Some(Arc::new(error));
         async_error::set_error_state(request, response, error, async_error::Fire::OnError);
         false
@@ -275,10 +277,7 @@ impl CoyoteAdapter {
             self.error_step(request, response);
             return false;
         }
-        if is_fine {
-            self.read_all_if_due(request, response);
-        }
-        is_fine
+        is_fine && self.read_all_if_due(request, response)
     }
 
     /// The write step of an asynchronous event.
@@ -292,13 +291,20 @@ impl CoyoteAdapter {
         let Some(mut listener) = request.note.write_listener.take() else { return true };
         let result =
             request.in_callback(|request| guard(|| listener.on_write_possible(request, response)));
-        let Err(error) = result else {
-            request.note.write_listener.get_or_insert(listener);
-            self.read_all_if_due(request, response);
-            return true;
+        let error = match result {
+            // What it kept to itself is found all the same.
+            Ok(()) if cell.word().state() == AsyncState::Error => {
+                std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()
+            }
+            Ok(()) => {
+                request.note.write_listener.get_or_insert(listener);
+                return self.read_all_if_due(request, response);
+            }
+            Err(error) => error,
         };
         tracing::debug!("a write listener failed: {error}");
         tell_write_listener(listener, request, response, &error);
+        response.close_now();
         let error = Some(Arc::new(error));
         async_error::set_error_state(request, response, error, async_error::Fire::OnError);
         false
@@ -347,10 +353,6 @@ impl CoyoteAdapter {
         }
         if is_connection_lost {
             response.close_now();
-            let word = request.cell().map(|cell| cell.word());
-            if !word.is_some_and(|word| word.has(Flag::FailedBeforeExit)) {
-                response.log_as_failed();
-            }
         }
         async_error::set_error_state(request, response, error, async_error::Fire::OnError);
     }

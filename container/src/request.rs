@@ -14,7 +14,7 @@ use ringcat_protocol::{
 };
 
 use crate::{
-    async_context::call_error,
+    async_context::{call_error, note_io_error},
     async_listener::ReadListener,
     async_support::Barring,
     container::ContainerTree,
@@ -214,12 +214,16 @@ impl Request {
     /// [`ReadListener`], or as a blocking servlet, or is called when the content is complete.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         if let Hook::Worker { cell, .. } = &self.hook {
-            let count = cell.read_blocking(buffer, None).map_err(worker_read_error)?;
+            let read = cell.read_blocking(buffer, None).map_err(worker_read_error);
+            let count = read.inspect_err(|error| note_io_error(cell, error))?;
             if count == 0 && !buffer.is_empty() {
                 self.inner.body.finish();
                 self.inner.trailers = cell.trailers().to_vec();
             }
             return Ok(count);
+        }
+        if self.inner.has_read_listener && self.note.was_unready {
+            return Err(self.read_error());
         }
         if self.inner.uses_inbound
             && let Some(cell) = self.cell()
@@ -256,7 +260,9 @@ impl Request {
     pub fn is_ready(&mut self) -> bool {
         match self.cell() {
             Some(cell) if self.inner.has_read_listener => {
-                !self.inner.is_read_due && is_input_ready(&cell)
+                let is_ready = !self.inner.is_read_due && is_input_ready(&cell);
+                self.note.was_unready = !is_ready;
+                is_ready
             }
             Some(_) | None => true,
         }
@@ -389,8 +395,9 @@ impl Request {
 
     /// Whether the read listener is due: content waits that it was promised, or all was read.
     pub(crate) fn is_read_due(&self) -> bool {
-        let is_at_end = || self.is_finished() && !self.note.is_all_data_read_sent;
-        self.inner.has_read_listener && (self.inner.is_read_due || is_at_end())
+        let is_at_end = || self.is_finished();
+        let is_told_all = self.note.is_all_data_read_sent;
+        self.inner.has_read_listener && !is_told_all && (self.inner.is_read_due || is_at_end())
     }
 
     /// Applies what was asked for so far, so that listeners of this very callback are known.

@@ -56,6 +56,8 @@ pub struct RequestNote {
     pub(crate) read_listener: Option<Box<dyn ReadListener>>,
     pub(crate) write_listener: Option<Box<dyn WriteListener>>,
     pub(crate) is_all_data_read_sent: bool,
+    /// The last answer of `is_ready` was no: a read has to wait for the listener's next call.
+    pub(crate) was_unready: bool,
     pub(crate) filters: Vec<usize>,
     /// The application whose request listeners were told.
     pub(crate) entered_context: Option<ContextIndex>,
@@ -92,6 +94,7 @@ impl RequestNote {
             read_listener,
             write_listener,
             is_all_data_read_sent,
+            was_unready,
             filters,
             entered_context,
             counted_in,
@@ -112,6 +115,7 @@ impl RequestNote {
         *is_error_told = false;
         *dispatch_target = None;
         *is_all_data_read_sent = false;
+        *was_unready = false;
         *parameters = None;
         *form = None;
         if let Some(context) = context.take() {

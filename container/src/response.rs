@@ -170,7 +170,10 @@ impl Response {
             return Ok(());
         }
         match &self.hook {
-            Hook::Core(_) => self.write_local(content),
+            Hook::Core(_) => {
+                let written = self.write_local(content);
+                written.inspect_err(|error| self.note_io_error(error))
+            }
             Hook::Worker { cell, .. } => {
                 self.inner.written_bytes += content.len() as u64;
                 let operation = ContainerOperation::Write(Bytes::copy_from_slice(content));
@@ -193,8 +196,10 @@ impl Response {
         }
         match self.hook.clone() {
             Hook::Core(hook) => {
-                self.flush_buffer(&*hook)?;
-                hook.action(ActionCode::Flush).map_err(action_error)
+                let flushed = self
+                    .flush_buffer(&*hook)
+                    .and_then(|()| hook.action(ActionCode::Flush).map_err(action_error));
+                flushed.inspect_err(|error| self.note_io_error(error))
             }
             Hook::Worker { cell, .. } => cell
                 .call(None, Some(ContainerOperation::Flush), Look::Always)
@@ -449,9 +454,9 @@ impl Response {
         was_due
     }
 
-    /// The request ends in failure, whatever status was sent.
-    pub(crate) fn log_as_failed(&mut self) {
-        self.inner.log_status = Some(500);
+    /// What the access log is to say, whatever status was sent.
+    pub(crate) fn log_as(&mut self, status: u16) {
+        self.inner.log_status = Some(status);
     }
 
     /// The application failed: a report is due.
@@ -460,7 +465,7 @@ impl Response {
             self.inner.status = final_status(status);
         }
         if self.inner.is_committed && !self.inner.is_finished {
-            self.log_as_failed();
+            self.log_as(500);
         }
         if self.inner.error == ErrorState::None {
             self.inner.error = ErrorState::ReportDue;
@@ -574,6 +579,15 @@ impl Response {
             )));
         }
         Ok(())
+    }
+
+    /// A callback of an asynchronous request met a broken connection.
+    fn note_io_error(&self, error: &Error) {
+        if !self.is_applying
+            && let Some(cell) = self.hook.existing_cell()
+        {
+            note_io_error(&cell, error);
+        }
     }
 
     fn refuse_committed(&self, call: &str) -> Result<()> {

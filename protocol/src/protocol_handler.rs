@@ -55,6 +55,7 @@ pub(crate) struct Shared<A: Adapter> {
     pub(crate) hook: Rc<Http11Hook<A::Operation>>,
     pub(crate) options: Http11Options,
     pub(crate) inbox: Arc<Inbox<CoreMessage<Message<A::Note>>>>,
+    pub(crate) doorbell: std::sync::Arc<InboxDoorbell<A::Note>>,
     pub(crate) counters: Arc<RequestCounters>,
     pub(crate) buffer: Vec<u8>,
     pub(crate) body_piece: Vec<u8>,
@@ -105,13 +106,14 @@ impl<A: Adapter> ProtocolHandler<A> {
         counters: Arc<RequestCounters>,
         adapter: A,
     ) -> Self {
-        let doorbell: std::sync::Arc<dyn Doorbell> =
-            std::sync::Arc::new(InboxDoorbell(Arc::clone(&seat.inbox)));
+        let doorbell = std::sync::Arc::new(InboxDoorbell::new(seat.id, Arc::clone(&seat.inbox)));
+        let door = std::sync::Arc::clone(&doorbell) as std::sync::Arc<dyn Doorbell>;
         let shared = Shared {
             adapter,
-            hook: Rc::new(Http11Hook::new(seat.id, io, doorbell, options.cell)),
+            hook: Rc::new(Http11Hook::new(seat.id, io, door, options.cell)),
             options,
             inbox: Arc::clone(&seat.inbox),
+            doorbell,
             counters,
             buffer: Vec::with_capacity(BUFFER_BYTES),
             body_piece: Vec::new(),
@@ -284,6 +286,12 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
         }
         match message {
             Message::Look(key) => self.process_exchange(cx, key, SocketEvent::OpenRead),
+            Message::Settle(key) => {
+                if let Some(processor) = self.table.processor_mut(key) {
+                    processor.may_settle();
+                }
+                self.process_exchange(cx, key, SocketEvent::OpenRead);
+            }
             Message::TimeOutGroup(group) => {
                 self.time_out(cx, |adapter, note| adapter.is_of_group(note, group));
             }

@@ -63,7 +63,7 @@ impl ToyHandler {
         Self {
             table: ExchangeTable::default(),
             streams: HashMap::new(),
-            doorbell: Arc::new(InboxDoorbell(Arc::clone(&seat.inbox))),
+            doorbell: Arc::new(InboxDoorbell::new(seat.id, Arc::clone(&seat.inbox))),
             cells,
         }
     }
@@ -160,8 +160,9 @@ impl ConnectionHandler for ToyHandler {
 
     fn on_message(&mut self, cx: &mut Cx, message: Message<()>) {
         match message {
+            Message::TimeOutGroup(group) => panic!("nobody stops a group: {group}"),
             Message::Look(key) => self.look(cx, key),
-            Message::GoOn(_) => panic!("streams have no share of a turn"),
+            Message::GoOn(_) | Message::Settle(_) => panic!("streams do not post to themselves"),
             Message::Resume(..) => panic!("nothing is delegated"),
         }
     }

@@ -4,7 +4,11 @@
 use std::rc::Rc;
 
 use ringcat_engine::{
-    backend::Errno, connection_handler::SocketState, current::Current, socket::Failure, sync::Arc,
+    backend::Errno,
+    connection_handler::{SocketEvent, SocketState},
+    current::Current,
+    socket::Failure,
+    sync::Arc,
 };
 
 use super::{
@@ -41,9 +45,17 @@ impl<A: Adapter> Http11Processor<A> {
         self.apply_deferred(turn);
         self.with_call(turn, |adapter, call| (adapter.resume(call), ()));
         // The one event of a failed connection came while the worker had the exchange.
-        let is_parking =
-            self.cell.as_ref().is_some_and(|cell| cell.word().state() == AsyncState::Starting);
-        self.is_error_due |= is_parking && self.exchange_mut().request.failure.is_some();
+        if self.exchange_mut().request.failure.is_some() {
+            let word = self.cell.as_ref().map(|cell| cell.word());
+            let state = word.map(|word| word.state());
+            self.is_error_due |= state == Some(AsyncState::Starting);
+            // A thread met the error before: the target of its dispatch would write for nobody.
+            let is_dispatched =
+                matches!(state, Some(AsyncState::MustDispatch | AsyncState::DispatchPending));
+            if is_dispatched && word.is_some_and(|word| word.has(Flag::FailedBeforeExit)) {
+                return self.dispatch(turn, SocketEvent::Error);
+            }
+        }
         self.after_call(turn)
     }
 

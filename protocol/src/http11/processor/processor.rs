@@ -17,6 +17,7 @@ use crate::{
     async_cell::AsyncCell,
     exchange::Exchange,
     http11::{body_decoder::BodyDecoder, head::HeadParser, response_encoder::ResponseEncoder},
+    message::Message,
     protocol_handler::Shared,
     request::Request,
     response::Response,
@@ -41,6 +42,8 @@ pub(crate) struct Http11Processor<A: Adapter> {
     pub(super) is_completed: bool,
     /// Whether a callback ended while a caller was inside the cell.
     pub(super) is_callback_unsettled: bool,
+    /// Whether the end of the callback waits until others had what it asked of them.
+    pub(super) is_yielding: bool,
     /// An event that came while a caller was inside the cell.
     pub(super) event_put_off: Option<SocketEvent>,
     pub(super) is_ack_due: bool,
@@ -97,6 +100,7 @@ impl<A: Adapter> Http11Processor<A> {
             has_received: false,
             is_completed: false,
             is_callback_unsettled: false,
+            is_yielding: false,
             event_put_off: None,
             is_ack_due: false,
             is_error_due: false,
@@ -121,6 +125,10 @@ impl<A: Adapter> Http11Processor<A> {
 
     /// The process loop of one event (Tomcat's `AbstractProcessorLight.process`).
     pub(crate) fn process(&mut self, turn: &mut Turn<'_, A>, event: SocketEvent) -> SocketState {
+        if self.is_yielding {
+            self.put_off(event);
+            return SocketState::Long;
+        }
         self.lend_buffer(turn.shared);
         let unsettled = self.settle_callback(turn, event);
         let mut event = event;
@@ -147,6 +155,14 @@ impl<A: Adapter> Http11Processor<A> {
             if state == SocketState::Closed {
                 break state;
             }
+            let has_own_post = turn.shared.doorbell.take_own_post();
+            if has_own_post && self.is_async() {
+                // What this callback asked of other exchanges of the core comes before its own end.
+                self.is_callback_unsettled = true;
+                self.is_yielding = true;
+                turn.cx.post(Message::Settle(turn.key));
+                break SocketState::Long;
+            }
             // An event that was put off left no callback: what it decides is not decided here.
             let is_settled = self.is_async() && self.event_put_off.is_none();
             let state = if is_settled { self.async_post_process(turn) } else { state };
@@ -170,6 +186,11 @@ impl<A: Adapter> Http11Processor<A> {
     /// The connection's next share of a turn begins.
     pub(crate) fn may_go_on(&mut self) {
         self.is_share_used = false;
+    }
+
+    /// What was posted before the end of the last callback has been seen.
+    pub(crate) fn may_settle(&mut self) {
+        self.is_yielding = false;
     }
 
     /// The exchange's cell, if it has one.
@@ -223,6 +244,7 @@ impl<A: Adapter> Http11Processor<A> {
             has_received,
             is_completed,
             is_callback_unsettled,
+            is_yielding,
             event_put_off,
             is_ack_due,
             is_error_due,
@@ -252,6 +274,7 @@ impl<A: Adapter> Http11Processor<A> {
         *has_received = false;
         *is_completed = false;
         *is_callback_unsettled = false;
+        *is_yielding = false;
         *event_put_off = None;
         *is_ack_due = false;
         *is_error_due = false;

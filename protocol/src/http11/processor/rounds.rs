@@ -234,6 +234,11 @@ impl<A: Adapter> Http11Processor<A> {
             self.put_off(event);
             return SocketState::Long;
         }
+        let request = &self.exchange_mut().request;
+        if request.has_read_listener && !request.uses_inbound {
+            // Set just now, by another thread.
+            self.look_for_input(turn);
+        }
         let event = self.with_event_put_off(event);
         self.event_put_off = None;
         let before = self.content_for_listener();
