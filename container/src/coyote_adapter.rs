@@ -17,21 +17,19 @@ use ringcat_protocol::{
     SocketEvent,
     action_code::Hook,
     adapter::{Adapter, Call, Delegation, Dispatched, Plan, Returned, Serviced},
-    async_state_machine::{AsyncState, Event, Flag, Side},
+    async_state_machine::{Event, Flag},
     exchange::Exchange,
     http11::target::TargetForm,
-    protocol_error::{BODY_CUT, ProtocolError},
+    protocol_error::ProtocolError,
     response::Response as ProtocolResponse,
 };
 
 use crate::{
     access_log::{AccessLogEntry, CoreAccessLog},
     async_end::tell_complete,
-    async_error,
-    async_listener::WriteListener,
+    async_error, async_steps,
     container::{ContainerTree, ContextNode, ContextPhase, InProgress, write_report},
     dispatch::DispatcherType,
-    error::Error,
     guard::{guard, guard_drop, guard_drop_each, guard_quiet},
     methods::{Method, Methods},
     operation::ContainerOperation,
@@ -203,183 +201,10 @@ impl CoyoteAdapter {
             request.note.counted_in = Some(mapping.context);
             self.in_progress[usize::from(mapping.context.0)].begin();
         }
-        self.read_all_if_due(request, response);
+        async_steps::read_all_if_due(request, response);
         if !request.is_async_completing() && request.note.error.is_some() {
             let error = request.note.error.clone();
             async_error::set_error_state(request, response, error, async_error::Fire::OnError);
-        }
-    }
-
-    /// Calls `on_all_data_read`, once, when everything was read.
-    fn read_all_if_due(&self, request: &mut Request, response: &mut Response) -> bool {
-        let keeps_listener =
-            || request.cell().is_some_and(|cell| cell.word().state().keeps_listeners());
-        let is_due = request.inner.has_read_listener
-            && keeps_listener()
-            && request.is_finished()
-            && !request.note.is_all_data_read_sent;
-        if !is_due {
-            return true;
-        }
-        request.note.is_all_data_read_sent = true;
-        request.inner.is_read_due = false;
-        self.call_read_listener(request, response, |listener, request, response| {
-            listener.on_all_data_read(request, response)
-        })
-    }
-
-    /// One call of the read listener; what it fails with goes to its own `on_error`, and on.
-    fn call_read_listener(
-        &self,
-        request: &mut Request,
-        response: &mut Response,
-        call: fn(
-            &mut dyn crate::async_listener::ReadListener,
-            &mut Request,
-            &mut Response,
-        ) -> crate::error::Result<()>,
-    ) -> bool {
-        let Some(mut listener) = request.note.read_listener.take() else { return true };
-        request.note.was_unready = false;
-        let result =
-            request.in_callback(|request| guard(|| call(&mut *listener, request, response)));
-        let Err(error) = result else {
-            request.note.read_listener.get_or_insert(listener);
-            return true;
-        };
-        tracing::debug!("a read listener failed: {error}");
-        let told = guard(|| listener.on_error(request, response, &error));
-        log_failure("on_error of a read listener", told);
-        guard_drop("dropping a read listener", listener);
-        request.inner.has_read_listener = false;
-        response.close_now();
-        let error = Some(Arc::new(error));
-        async_error::set_error_state(request, response, error, async_error::Fire::OnError);
-        false
-    }
-
-    /// The read step of an asynchronous event.
-    fn read_step(&self, request: &mut Request, response: &mut Response) -> bool {
-        let started = request.cell().and_then(|cell| async_error::advance(&cell, Event::Operation));
-        // Refused: another thread completed or dispatched just now, and nobody is told.
-        if started.is_none_or(|effects| effects.refused) {
-            return true;
-        }
-        let has_content = request.cell().is_some_and(|cell| cell.inbound_len() > 0);
-        let is_broken = request.inner.body_error.is_some();
-        let is_told = std::mem::take(&mut request.inner.is_read_due) && (has_content || is_broken);
-        let is_fine = !is_told
-            || self.call_read_listener(request, response, |listener, req, res| {
-                listener.on_data_available(req, res)
-            });
-        if is_fine && is_told && is_broken && request.is_input_broken() {
-            // The listener met the error and kept it to itself.
-            self.error_step(request, response);
-            return false;
-        }
-        is_fine && self.read_all_if_due(request, response)
-    }
-
-    /// The write step of an asynchronous event.
-    fn write_step(&self, request: &mut Request, response: &mut Response) -> bool {
-        let Some(cell) = request.cell() else { return true };
-        let started = async_error::advance(&cell, Event::Operation);
-        if started.is_none_or(|effects| effects.refused) {
-            return true;
-        }
-        cell.clear_flag(Flag::WriteOwed);
-        let Some(mut listener) = request.note.write_listener.take() else { return true };
-        let result =
-            request.in_callback(|request| guard(|| listener.on_write_possible(request, response)));
-        let error = match result {
-            // What it kept to itself is found all the same.
-            Ok(()) if cell.word().state() == AsyncState::Error => {
-                std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()
-            }
-            Ok(()) => {
-                request.note.write_listener.get_or_insert(listener);
-                return self.read_all_if_due(request, response);
-            }
-            Err(error) => error,
-        };
-        tracing::debug!("a write listener failed: {error}");
-        tell_write_listener(listener, request, response, &error);
-        response.close_now();
-        let error = Some(Arc::new(error));
-        async_error::set_error_state(request, response, error, async_error::Fire::OnError);
-        false
-    }
-
-    /// The connection or the body failed under an asynchronous request.
-    fn error_step(&self, request: &mut Request, response: &mut Response) {
-        let error = match (&request.inner.failure, &request.inner.body_error) {
-            (Some(failure), _) => Some(async_error::failure_error(*failure)),
-            (None, Some(error)) if *error == BODY_CUT => {
-                Some(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into())
-            }
-            (None, Some(error)) => Some(Error::protocol_violation(error.status, error.reason)),
-            // The error of the round itself: it is recorded, or the application's.
-            (None, None) => None,
-        };
-        let is_connection_lost = error.is_some();
-        let error: Option<Arc<Error>> = match error {
-            Some(error) => Some(Arc::new(error)),
-            None => request.note.error.clone(),
-        };
-        let has_listener =
-            request.note.read_listener.is_some() || request.note.write_listener.is_some();
-        if is_connection_lost
-            && has_listener
-            && let Some(cell) = request.cell()
-        {
-            // Their calls are a round of reading or writing, unless a callback failed just now.
-            if cell.word().state() == AsyncState::Started {
-                async_error::advance(&cell, Event::Operation);
-            }
-        }
-        if is_connection_lost && let Some(mut listener) = request.note.read_listener.take() {
-            if let Some(error) = &error {
-                let told = guard(|| listener.on_error(request, response, error));
-                log_failure("on_error of a read listener", told);
-            }
-            guard_drop("dropping a read listener", listener);
-            request.inner.has_read_listener = false;
-        }
-        if is_connection_lost && let Some(listener) = request.note.write_listener.take() {
-            match &error {
-                Some(error) => tell_write_listener(listener, request, response, error),
-                None => guard_drop("dropping a write listener", listener),
-            }
-        }
-        if is_connection_lost {
-            response.close_now();
-        }
-        async_error::set_error_state(request, response, error, async_error::Fire::OnError);
-    }
-
-    fn timeout_step(&self, request: &mut Request, response: &mut Response) {
-        let Some(cell) = request.cell() else { return };
-        let fired = async_error::advance(&cell, Event::Timeout);
-        if !fired.is_some_and(|effects| effects.fire_on_timeout) {
-            return;
-        }
-        request.fire(Some(&mut *response), None, "on_timeout", |listener, event| {
-            listener.on_timeout(event)
-        });
-        // Another thread may still complete; whoever changes the state first has the last word.
-        let is_unhandled = loop {
-            let word = cell.word();
-            if word.state() != AsyncState::TimingOut {
-                break false;
-            }
-            match cell.advance(word, Event::Error(Side::Request)) {
-                Ok(_) => break true,
-                Err(ringcat_protocol::async_cell::Advance::Changed(_)) => {}
-                Err(ringcat_protocol::async_cell::Advance::Illegal(_)) => break false,
-            }
-        };
-        if is_unhandled {
-            async_error::set_error_state(request, response, None, async_error::Fire::Nothing);
         }
     }
 
@@ -433,25 +258,6 @@ impl CoyoteAdapter {
     }
 }
 
-fn log_failure(what: &str, result: crate::error::Result<()>) {
-    if let Err(error) = result {
-        tracing::error!("{what} failed: {error}");
-    }
-}
-
-/// The last call of a write listener.
-fn tell_write_listener(
-    mut listener: Box<dyn WriteListener>,
-    request: &mut Request,
-    response: &mut Response,
-    error: &Error,
-) {
-    let told = guard(|| listener.on_error(request, response, error));
-    log_failure("on_error of a write listener", told);
-    guard_drop("dropping a write listener", listener);
-    response.inner.has_write_listener = false;
-}
-
 impl Adapter for CoyoteAdapter {
     type Note = RequestNote;
     type Operation = ContainerOperation;
@@ -493,25 +299,25 @@ impl Adapter for CoyoteAdapter {
             response.inner.is_suspended = false;
         }
         match event {
-            SocketEvent::Timeout => self.timeout_step(&mut request, &mut response),
+            SocketEvent::Timeout => async_steps::timeout_step(&mut request, &mut response),
             SocketEvent::Error => {
                 let is_lost = request.inner.failure.is_some() || request.inner.body_error.is_some();
                 is_connection_usable = !is_lost;
-                self.error_step(&mut request, &mut response);
+                async_steps::error_step(&mut request, &mut response);
             }
             SocketEvent::OpenRead
                 if request.is_async()
                     && !request.is_async_dispatching()
                     && request.is_read_due() =>
             {
-                is_connection_usable = self.read_step(&mut request, &mut response);
+                is_connection_usable = async_steps::read_step(&mut request, &mut response);
             }
             SocketEvent::OpenWrite
                 if request.is_async()
                     && !request.is_async_dispatching()
                     && response.is_write_due() =>
             {
-                is_connection_usable = self.write_step(&mut request, &mut response);
+                is_connection_usable = async_steps::write_step(&mut request, &mut response);
             }
             SocketEvent::OpenRead | SocketEvent::OpenWrite => {}
         }

@@ -57,6 +57,7 @@ mod async_end;
 mod async_error;
 pub mod async_handle;
 pub mod async_listener;
+mod async_steps;
 mod async_support;
 pub mod container;
 pub mod context;

@@ -454,9 +454,13 @@ impl Response {
         was_due
     }
 
-    /// What the access log is to say, whatever status was sent.
+    /// How the request ended, for the access log; also where another status was sent before.
     pub(crate) fn log_as(&mut self, status: u16) {
-        self.inner.log_status = Some(status);
+        if self.inner.is_committed {
+            self.inner.log_status = Some(status);
+        } else {
+            self.inner.status = status;
+        }
     }
 
     /// The application failed: a report is due.

@@ -145,6 +145,7 @@ impl Service {
 }
 
 /// Times out what is still under way in a stopped application, then destroys its servlets.
+#[expect(clippy::disallowed_methods, reason = "never on a core: a stop has a thread of its own")]
 fn end_requests(tree: &ContainerTree, index: ContextIndex, time_out: impl FnOnce()) {
     let context = tree.context(index);
     // Whoever completes just now does so before it is timed out.
@@ -166,6 +167,10 @@ const STOP_MAX: Duration = Duration::from_secs(5);
 const STOP_PERIOD: Duration = Duration::from_millis(10);
 
 /// Looks again and again, on the thread of the caller; `false` when `limit` is over.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "never on a core: whoever stops an application waits"
+)]
 fn wait_until(limit: Duration, is_met: impl Fn() -> bool) -> bool {
     let clock = Clock::system();
     let begun = clock.now();

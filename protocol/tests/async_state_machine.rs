@@ -112,12 +112,16 @@ fn expected_word(before: Word, to: AsyncState, event: Event) -> Word {
     let after = before.with_state(to);
     match event {
         Event::AsyncStart => {
-            let flags = [Flag::ErrorMarked, Flag::DispatchUsed, Flag::OthersBarred];
+            let flags =
+                [Flag::ErrorMarked, Flag::DispatchUsed, Flag::OthersBarred, Flag::FailedBeforeExit];
             let cleared = flags.into_iter().fold(after, Word::without);
             Word::from_bits(cleared.to_bits() + (1 << 32))
         }
         Event::Dispatch(_) => after.with(Flag::DispatchUsed),
-        Event::Error(_) if before.state() != AsyncState::Starting => after.with(Flag::ErrorMarked),
+        Event::Error(_) if before.state() == AsyncState::Starting => {
+            after.with(Flag::FailedBeforeExit)
+        }
+        Event::Error(_) => after.with(Flag::ErrorMarked),
         _ => after,
     }
 }

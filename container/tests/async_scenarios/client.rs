@@ -69,7 +69,6 @@ impl Client {
     }
 
     fn op(&mut self, op: &Op) -> Result<(), Fault> {
-        let run = Arc::clone(&self.run);
         match op.name {
             "connect" => {
                 let stream = TcpStream::connect(self.address).map_err(|error| error.to_string())?;
@@ -136,6 +135,15 @@ impl Client {
                     return Err("a new connection was accepted".to_owned());
                 }
             }
+            _ => return self.control(op),
+        }
+        Ok(())
+    }
+
+    /// Ops that concern no connection.
+    fn control(&mut self, op: &Op) -> Result<(), Fault> {
+        let run = Arc::clone(&self.run);
+        match op.name {
             "sleep" => sleep(op.int(0)),
             "signal" => run.journal.signal(&self.fill(op.text(0))),
             "await" => {

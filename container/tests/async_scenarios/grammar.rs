@@ -79,10 +79,10 @@ pub(crate) struct HttpRequest {
     pub(crate) version: String,
 }
 
-/// Names of ops with the kinds of their arguments: `s` text, `m` a name, `i` a number, `t` a timeout,
-/// `k` a state key, `c` a comparison, `v` a value, `o` ops, `p` one op, `K` a kind, `E` ops by kind,
-/// `L` `R` `W` `N` the name of a listener, read listener, write listener, worker, `q` a request.
-/// `?` may be absent, `*` comes once or more, `0` may be null.
+/// Names of ops with the kinds of their arguments: `s` text, `m` a name, `i` a number, `t` a
+/// timeout, `k` a state key, `c` a comparison, `v` a value, `o` ops, `p` one op, `K` a kind, `E`
+/// ops by kind, `L` `R` `W` `N` the name of a listener, read listener, write listener, worker, `q`
+/// a request. `?` may be absent, `*` comes once or more, `0` may be null.
 pub(crate) type Table = &'static [(&'static str, &'static str)];
 
 pub(crate) const APPLICATION_OPS: Table = &[

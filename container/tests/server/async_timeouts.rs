@@ -185,7 +185,7 @@ fn each_round_has_the_default_timeout_again() {
                 context.set_timeout(Duration::from_secs(3600))?;
                 return context.dispatch();
             }
-            seen.note(format!("{:?}", context.timeout()));
+            seen.note(format!("{:?}", context.timeout()?));
             Ok(())
         });
         let server = impatient(Context::new("").servlet("/", servlet));

@@ -457,6 +457,15 @@ fn check_owner(number: u64) {
     }
 }
 
+/// The end of a request may also be told on the worker that has it: the target of a dispatch did
+/// not begin another round.
+fn check_delegate(number: u64) {
+    let current = Current::get();
+    if current.exchange.is_none() || current.core.is_none() && !current.is_worker {
+        world::fail(format!("on_complete of request {number} runs on {current:?}"));
+    }
+}
+
 impl AsyncListener for Listener {
     fn on_start_async(&mut self, _event: &mut AsyncEvent<'_>) -> Result<()> {
         check_owner(self.number);
@@ -532,7 +541,7 @@ impl AsyncListener for Listener {
 
     fn on_complete(&mut self, event: &mut AsyncEvent<'_>) -> Result<()> {
         let number = self.number;
-        check_owner(number);
+        check_delegate(number);
         let _callback = Callback::enter(number);
         run().see(&Seen::Completed { number, is_peer_closed: event.context().peer_closed() });
         run().change(number, |record| {

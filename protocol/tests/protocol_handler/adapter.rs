@@ -249,8 +249,10 @@ impl TestAdapter {
         request.is_read_due = false;
         let mut buffer = [0; 1000];
         while !cell.is_inbound_consumed() && cell.is_ready_or_owed(Direction::Read) {
-            let count = cell.try_read(&mut buffer).expect("something is there");
-            write(response, hook, &buffer[..count]);
+            match cell.try_read(&mut buffer) {
+                Ok(count) => write(response, hook, &buffer[..count]),
+                Err(_) => return self.fail(request, cell),
+            }
         }
         if cell.is_inbound_consumed() {
             self.stage.note("all read");
