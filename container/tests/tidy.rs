@@ -238,7 +238,7 @@ const SIM_HOOKS: &[(&str, usize)] = &[
     // A lease of a simulated buffer.
     ("engine/src/buffer.rs", 3),
     // Defects on purpose; what checkers are told; the windows between threads.
-    ("engine/src/canary.rs", 2),
+    ("engine/src/canary.rs", 4),
     ("engine/src/interleave.rs", 2),
     ("engine/src/observe.rs", 2),
     // An actor is left in the middle of a scope.

@@ -36,6 +36,12 @@ pub enum Canary {
     OperationsReversed,
     /// Listeners that were told of the end are kept and told again.
     CompletedTwice,
+    /// `complete()` of another thread before the callback ended counts as the callback's own.
+    PendingTakenForMust,
+    /// A read or write callback runs without its state.
+    OperationUnseen,
+    /// The error of a round is still marked in the next one.
+    ErrorMarkLasts,
 }
 
 impl Canary {
@@ -57,13 +63,29 @@ impl Canary {
         Self::ReceiveNotRearmed,
         Self::OperationsReversed,
         Self::CompletedTwice,
+        Self::PendingTakenForMust,
+        Self::OperationUnseen,
+        Self::ErrorMarkLasts,
     ];
+
+    /// Those that are mutants of the asynchronous state machine.
+    pub const OF_THE_MACHINE: &[Self] =
+        &[Self::PendingTakenForMust, Self::OperationUnseen, Self::ErrorMarkLasts];
 }
+
+/// Gives this process a defect, outside of a simulator's run too.
+#[cfg(all(feature = "sim", not(loom)))]
+pub fn choose(canary: Canary) {
+    CHOSEN.set(canary).expect("a process has one defect");
+}
+
+#[cfg(all(feature = "sim", not(loom)))]
+static CHOSEN: std::sync::OnceLock<Canary> = std::sync::OnceLock::new();
 
 /// Whether the present run has this defect.
 #[cfg(all(feature = "sim", not(loom)))]
 pub fn has(canary: Canary) -> bool {
-    crate::sim::world::has_canary(canary)
+    crate::sim::world::has_canary(canary) || CHOSEN.get() == Some(&canary)
 }
 
 /// Never.

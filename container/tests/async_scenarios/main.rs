@@ -40,6 +40,7 @@ use std::{
 };
 
 use clap::Parser;
+use ringcat_engine::canary::{self, Canary};
 use serde_json::Value;
 
 use scenario::{Kind, Scenario};
@@ -58,6 +59,9 @@ struct Options {
     /// Play one run in this process: place of the scenario, and of its variant.
     #[arg(long, hide = true, num_args = 2)]
     play: Option<Vec<usize>>,
+    /// The defect of the machine that the run in this process has.
+    #[arg(long, hide = true)]
+    mutant: Option<String>,
     /// What cargo hands to every test program.
     #[arg(long, hide = true)]
     nocapture: bool,
@@ -89,9 +93,23 @@ fn main() -> ExitCode {
         }
     };
     match options.play.as_deref() {
-        Some([place, variant]) => play(values, *place, *variant),
+        Some([place, variant]) => {
+            if let Some(mutant) = &options.mutant {
+                canary::choose(mutants().find(|own| name(*own) == *mutant).expect("a mutant"));
+            }
+            play(values, *place, *variant)
+        }
         _ => play_all(&options, values),
     }
+}
+
+/// The machines with a defect on purpose, on each of which a scenario has to fail.
+fn mutants() -> impl Iterator<Item = Canary> {
+    Canary::OF_THE_MACHINE.iter().copied()
+}
+
+fn name(mutant: Canary) -> String {
+    format!("{mutant:?}")
 }
 
 /// One run, in this process.
@@ -154,20 +172,7 @@ fn play_all(options: &Options, values: Vec<Value>) -> ExitCode {
             }
         }
     }
-    let failures = Mutex::new(failures);
-    let next = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for _ in 0..options.jobs.max(1) {
-            scope.spawn(|| {
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(fault) = play_apart(job) {
-                        failures.lock().unwrap().push((job.id.clone(), fault));
-                    }
-                }
-            });
-        }
-    });
-    let mut failures = failures.into_inner().unwrap();
+    failures.extend(play_jobs(options, &jobs, None));
     failures.sort();
     failures.dedup_by(|later, first| later.0 == first.0);
     for (id, fault) in &failures {
@@ -176,20 +181,52 @@ fn play_all(options: &Options, values: Vec<Value>) -> ExitCode {
     }
     let passed = chosen.len() - java_only - failures.len();
     println!("{java_only} not for this language");
+    let mut is_good = failures.is_empty();
+    if options.ids.is_empty() && is_good {
+        for mutant in mutants() {
+            let found = play_jobs(options, &jobs, Some(mutant));
+            match found.first() {
+                Some((id, _)) => println!("mutant {mutant:?}: found by {id}"),
+                None => println!("mutant {mutant:?}: NOT FOUND"),
+            }
+            is_good &= !found.is_empty();
+        }
+    }
     println!("{passed} passed, {} failed", failures.len());
-    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Plays runs, some at a time, and answers what failed. Of a mutant one failure is enough.
+fn play_jobs(options: &Options, jobs: &[Job], mutant: Option<Canary>) -> Vec<(String, String)> {
+    let failures = Mutex::new(Vec::new());
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(fault) = play_apart(job, mutant) {
+                        failures.lock().unwrap().push((job.id.clone(), fault));
+                    }
+                    if mutant.is_some() && !failures.lock().unwrap().is_empty() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    failures.into_inner().unwrap()
 }
 
 /// Plays one run in a process of its own.
-fn play_apart(job: &Job) -> Result<(), String> {
+fn play_apart(job: &Job, mutant: Option<Canary>) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let places = [job.place.to_string(), job.variant.to_string()];
-    let child = Command::new(program)
-        .arg("--play")
-        .args(places)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn();
+    let mut command = Command::new(program);
+    if let Some(mutant) = mutant {
+        command.args(["--mutant", &name(mutant)]);
+    }
+    let child =
+        command.arg("--play").args(places).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut child = child.map_err(|error| error.to_string())?;
     let mut output = child.stdout.take().expect("it is piped");
     let text = thread::spawn(move || {

@@ -17,9 +17,9 @@ use ringcat_engine::{
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TryLockError},
 };
 
-use super::inbound::Inbound;
+use super::{inbound::Inbound, mutant::step};
 use crate::{
-    async_state_machine::{AsyncState, Effects, Event, Flag, IllegalState, Side, Word, transition},
+    async_state_machine::{AsyncState, Effects, Event, Flag, IllegalState, Side, Word},
     exchange_key::ExchangeKey,
 };
 
@@ -376,7 +376,7 @@ impl<O: Operation> AsyncCell<O> {
     /// # Errors
     /// [`Advance`]; the word is unchanged then.
     pub fn advance(&self, from: Word, event: Event) -> Result<Effects, Advance> {
-        let (to, effects) = transition(from, event).map_err(|illegal| {
+        let (to, effects) = step(from, event).map_err(|illegal| {
             self.observe_transition(from, None, event);
             Advance::Illegal(illegal)
         })?;
@@ -571,7 +571,7 @@ impl<O: Operation> AsyncCell<O> {
     fn apply(&self, event: Event) -> Result<((Word, Word), Effects), IllegalState> {
         let mut from = self.word();
         loop {
-            let (to, effects) = match transition(from, event) {
+            let (to, effects) = match step(from, event) {
                 Ok(step) => step,
                 Err(_) if self.completes_twice(from, event) => (from, Effects::NONE),
                 Err(illegal) => {

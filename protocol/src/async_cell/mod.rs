@@ -55,6 +55,7 @@
 mod cell;
 mod credit;
 mod inbound;
+mod mutant;
 
 pub use self::{
     cell::{

@@ -92,6 +92,9 @@ const DISPATCHES: [u8; 2] = [3, 4];
 const FROM_OTHERS: [u8; 2] = [2, 4];
 const ERRORS: [u8; 2] = [9, 10];
 
+const ASYNC_START: u8 = 0;
+const MARKS: [Flag; 3] = [Flag::ErrorMarked, Flag::DispatchUsed, Flag::OthersBarred];
+
 pub(super) struct States {
     counts: Vec<u64>,
 }
@@ -118,7 +121,10 @@ impl States {
             (expected, Some(to)) => to.state() as u8 == expected,
             (_, None) => false,
         };
-        if matches {
+        // Marks are of a round: the next one begins without.
+        let is_marked = to.is_some_and(|to| MARKS.into_iter().any(|mark| to.has(mark)));
+        let begins_marked = *event == ASYNC_START && is_marked;
+        if matches && !begins_marked {
             return Ok(());
         }
         let name = EVENTS[usize::from(*event)];
@@ -135,7 +141,12 @@ fn expected(from: Word, event: u8) -> u8 {
     let is_barred = FROM_OTHERS.contains(&event)
         && COMPLETE_OR_DISPATCH.contains(&event)
         && from.has(Flag::OthersBarred);
-    if from.has(Flag::Closed) || is_barred || is_dispatch && from.has(Flag::DispatchUsed) {
+    let is_late_start = event == ASYNC_START && from.has(Flag::StartBarred);
+    if from.has(Flag::Closed)
+        || is_late_start
+        || is_barred
+        || is_dispatch && from.has(Flag::DispatchUsed)
+    {
         return NO;
     }
     let is_later_error = ERRORS.contains(&event)
