@@ -20,6 +20,7 @@ use crate::{
     foreign::{self, decide},
     plan::{End, Kind, Plan, tagged},
     run::{Moment, now, run},
+    writing::Writing,
 };
 
 /// The application under test.
@@ -108,7 +109,7 @@ fn number_of(req: &Request) -> Result<u64> {
 }
 
 /// Fails or panics if that is what hits.
-fn maybe_fail(number: u64) -> Result<()> {
+pub(crate) fn maybe_fail(number: u64) -> Result<()> {
     if hits(Fault::CallbackFails) {
         run().change(number, |record| record.has_failed = true);
         return Err(Error::servlet("a failure on purpose"));
@@ -146,7 +147,7 @@ fn check_upload(number: u64, len: usize) {
     }
 }
 
-fn name_answer(res: &mut Response, number: u64, plan: &Plan) -> Result<()> {
+pub(crate) fn name_answer(res: &mut Response, number: u64, plan: &Plan) -> Result<()> {
     if plan.has_extra {
         res.set_header("X-Extra", number.to_string())?;
     }
@@ -423,6 +424,10 @@ fn run_round(
             decide(number, round, "complete in a round", context.complete());
         }
         End::Peer => run().leave_to_peers(number, context.clone()),
+        End::WriteListener => {
+            name_answer(res, number, &plan)?;
+            res.set_write_listener(Writing::new(name, context.clone()))?;
+        }
         End::PoolTask => {
             let task = context.clone();
             context

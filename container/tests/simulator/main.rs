@@ -18,6 +18,7 @@ mod foreign;
 mod plan;
 mod run;
 mod scenario;
+mod writing;
 
 use std::{process::ExitCode, time::Duration};
 

@@ -51,6 +51,8 @@ pub(crate) enum End {
     Rounds,
     /// A callback of another request completes it.
     Peer,
+    /// A write listener writes as the connection takes it, then completes.
+    WriteListener,
     /// A task of the worker pool.
     PoolTask,
     /// Nobody ends it.
@@ -74,7 +76,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Inside,
         Self::Foreign,
         Self::EagerForeign,
@@ -83,6 +85,7 @@ impl End {
         Self::DispatchInside,
         Self::Rounds,
         Self::Peer,
+        Self::WriteListener,
         Self::PoolTask,
         Self::TimeoutUnhandled,
         Self::TimeoutCompletes,
@@ -212,7 +215,9 @@ impl Plan {
             upload_bytes,
             is_upload_chunked: chance(128),
             // What a thread writes is what waits for credit.
-            answer_bytes: if matches!(end, End::Foreign | End::EagerForeign) && chance(20) {
+            answer_bytes: if matches!(end, End::Foreign | End::EagerForeign | End::WriteListener)
+                && chance(20)
+            {
                 draw(60_000, 400_000) as usize
             } else {
                 size(400_000) as usize

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Checker, Seen, Verdict, entry};
 use crate::{
-    plan::Kind,
+    plan::{End, Kind},
     run::{Moment, run},
 };
 
@@ -26,8 +26,11 @@ impl Checker for Promptness {
 
     fn see(&mut self, seen: &Seen) -> Verdict {
         match seen {
-            // A worker that is inside may write as long as its client reads slowly.
-            Seen::EndDecided { number, .. } if run().plan(*number).kind == Kind::Blocking => {}
+            // A worker that is inside may write as long as its client reads slowly, and what a
+            // write listener wrote leaves before its request ends.
+            Seen::EndDecided { number, .. }
+                if run().plan(*number).kind == Kind::Blocking
+                    || run().plan(*number).end == End::WriteListener => {}
             // It was seen before the caller could say so; or it is seen when the callback ends.
             Seen::EndDecided { number, round }
                 if run().record(*number).is_dispatched
