@@ -34,6 +34,7 @@ use crate::{
     uri::UriPolicy,
     url_pattern::UrlPattern,
     valve::{Next, Valve},
+    watchdog::Watch,
 };
 
 /// All containers of a server.
@@ -50,6 +51,7 @@ pub struct ContainerTree {
     pub(crate) write_timeout: Duration,
     pub(crate) pool: Arc<dyn Pool>,
     pub(crate) on_request_end: Option<RequestEndObserver>,
+    pub(crate) watch: Watch,
 }
 
 /// What a connector is set to.

@@ -87,6 +87,7 @@ pub mod servlet;
 pub mod uri;
 pub mod url_pattern;
 pub mod valve;
+mod watchdog;
 
 pub use crate::{
     access_log::{AccessLog, AccessLogFormat, AccessLogTarget},

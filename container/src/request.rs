@@ -503,7 +503,12 @@ impl Request {
         if let Some(cell) = self.cell() {
             cell.enter_callback();
         }
+        let tree = self.note.tree.as_ref();
+        let before = tree.map_or(0, |tree| tree.watch.enter(self.note.mapping));
         let result = f(self);
+        if let Some(tree) = &self.note.tree {
+            tree.watch.leave(before);
+        }
         if let Some(cell) = self.cell() {
             cell.leave_callback();
         }

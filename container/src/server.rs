@@ -25,6 +25,7 @@ use crate::{
     service::{Service, build_tree},
     uri::UriPolicy,
     valve::Valve,
+    watchdog::{Watch, Watchdog},
 };
 
 /// Longer than anybody waits, and short enough to be added to any time of any clock.
@@ -136,6 +137,7 @@ pub struct ServerBuilder {
     drain_timeout: Duration,
     access_log: Option<AccessLog>,
     on_request_end: Option<RequestEndObserver>,
+    watchdog: Duration,
 }
 
 /// The entry to building a server.
@@ -167,6 +169,7 @@ impl Server {
             drain_timeout: Duration::from_secs(30),
             access_log: None,
             on_request_end: None,
+            watchdog: Duration::from_secs(1),
         }
     }
 }
@@ -344,6 +347,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Reports, as a warning, a servlet or listener that holds a core for longer than `threshold`:
+    /// its name, the core, and for how long. 1 s by default; zero turns it off.
+    #[must_use]
+    pub fn watchdog(mut self, threshold: Duration) -> Self {
+        self.watchdog = threshold;
+        self
+    }
+
     /// Calls `observer` for each request when it has ended, with what an access log says of it. It
     /// runs on the request's core and must not block.
     #[must_use]
@@ -373,13 +384,18 @@ impl ServerBuilder {
             engine_options.addresses.push(connector.resolve()?);
         }
         let pool = Arc::new(WorkerPool::new(self.workers.clone()));
-        let drain_timeout = self.drain_timeout;
+        let (drain_timeout, threshold) = (self.drain_timeout, self.watchdog);
         let service = Arc::new(self.assemble(Arc::clone(&pool) as Arc<dyn Pool>)?);
         let core_service = Arc::clone(&service);
         let engine =
             Engine::start(&engine_options, move |seat, io| core_service.core_handler(seat, io))
                 .map_err(|error| Error::from(error.to_string()))?;
-        Ok(RunningServer { engine, service, pool, drain_timeout, clock: Clock::system() })
+        let watchdog = match threshold {
+            Duration::ZERO => None,
+            threshold => Some(Watchdog::start(service.tree(), threshold)?),
+        };
+        let clock = Clock::system();
+        Ok(RunningServer { engine, service, pool, drain_timeout, watchdog, clock })
     }
 
     /// Initialises the servlets and puts together what a server serves, without cores:
@@ -393,6 +409,11 @@ impl ServerBuilder {
         hosts.extend(self.hosts);
         let (mapper, hosts, contexts) = build_tree(hosts)?;
         let connectors = self.connectors.iter();
+        let cores = match (self.engine.core_count, &self.engine.cpus) {
+            (Some(count), _) => count,
+            (None, Some(cpus)) => cpus.len(),
+            (None, None) => ringcat_engine::cpus::default_core_count(),
+        };
         let tree = ContainerTree {
             valves: self.valves.into_iter().map(ValveNode::new).collect(),
             hosts,
@@ -404,6 +425,7 @@ impl ServerBuilder {
             write_timeout: self.engine.timeouts.write,
             pool,
             on_request_end: self.on_request_end,
+            watch: Watch::new(cores),
         };
         Service::new(tree, self.http, self.access_log)
     }
@@ -427,6 +449,7 @@ pub struct RunningServer {
     service: Arc<Service>,
     pool: Arc<WorkerPool>,
     drain_timeout: Duration,
+    watchdog: Option<Watchdog>,
     clock: Clock,
 }
 
@@ -496,8 +519,9 @@ impl RunningServer {
             self.engine.wait(Some(Duration::from_secs(10)));
         }
         let report = self.report();
-        let Self { engine, service, pool, clock, .. } = self;
+        let Self { engine, service, pool, clock, watchdog, .. } = self;
         engine.join();
+        drop(watchdog);
         if !pool.shutdown(Duration::from_secs(5)) {
             tracing::warn!("worker threads are still busy; they are left behind");
         }

@@ -72,6 +72,10 @@ impl Service {
         ProtocolHandler::new(seat, io, self.http, counters, adapter)
     }
 
+    pub(crate) fn tree(&self) -> Arc<ContainerTree> {
+        Arc::clone(&self.tree)
+    }
+
     /// What was counted so far, over the cores of `seats`.
     pub fn report(&self, seats: &[CoreSeat<Message<RequestNote>>]) -> ServerReport {
         let mut report = ServerReport::default();

@@ -199,3 +199,26 @@ fn a_client_s_mistake_is_no_error_in_the_log() {
     server.get("/file").expect_report(500);
     assert_eq!(lines_with("/file").len(), 1, "a failure of the application is told");
 }
+
+#[test]
+fn a_servlet_that_holds_a_core_is_named() {
+    struct Sleeper;
+    impl ringcat::Servlet for Sleeper {
+        fn service(&self, _req: &mut Request, res: &mut Response) -> Result<()> {
+            std::thread::sleep(std::time::Duration::from_millis(400));
+            res.write("slept")
+        }
+    }
+    let context = Context::new("/held").named_servlet("the-sleeper", &["/sleep"], Sleeper);
+    let threshold = std::time::Duration::from_millis(100);
+    let _log = start(Context::new(""));
+    let server = TestServer::of(support::builder(context).watchdog(threshold));
+    server.get("/held/sleep").expect(200, "slept");
+    let is_told = |part: &str| {
+        let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_of_it = |line: &&String| line.contains("servlet the-sleeper of context \"/held\"");
+        lines.iter().filter(is_of_it).any(|line| line.contains(part))
+    };
+    support::wait_until("it is told while it lasts", || is_told("core 0: "));
+    support::wait_until("and when it is over", || is_told("has left the core, after "));
+}
