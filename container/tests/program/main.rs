@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "clients are threads, and time is what they measure")]
 
 mod articles;
+mod live;
 mod options;
 mod process;
 mod stopping;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringcat::{Context, Methods, Request, Response, Result};
 
-use super::{article, delay::Delay, plain};
+use super::{article, delay::Delay, live, plain};
 use crate::program::options::ExamplesAt;
 
 /// The contexts of the program: the examples at their place, and a welcome page at the root, if
@@ -48,5 +48,5 @@ fn examples(path: &str) -> Context {
         .method(Methods::ALL, "/secret/*", |_req, res| res.write("top secret\n"))
         .get("/static/page.txt", plain::page)
         .named_servlet("delay", &["/delay/*"], Delay::default());
-    article::declare(context)
+    live::declare(article::declare(context))
 }

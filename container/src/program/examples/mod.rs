@@ -6,10 +6,12 @@
 //! | [`article`] | the articles' asynchronous servlets |
 //! | [`plain`] | echo, status, stream and the like: what a probe of the protocol needs |
 //! | [`delay`] | answers later, all from one thread |
+//! | [`live`] | a list that all visitors see grow: server-sent events and long polling |
 
 mod application;
 mod article;
 mod delay;
+mod live;
 mod plain;
 
 pub(crate) use application::contexts;
