@@ -39,6 +39,8 @@
 //! }
 //! ```
 //!
+//! [`guide`] tells how requests let go of the thread, and what is called when.
+//!
 //! | module | what it is |
 //! |---|---|
 //! | [`server`] | connectors, hosts, start and drain |
@@ -69,6 +71,7 @@ mod error_pages;
 pub mod error_report;
 pub mod filter;
 mod guard;
+pub mod guide;
 pub mod mapper;
 pub mod methods;
 pub mod operation;
