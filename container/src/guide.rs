@@ -119,8 +119,8 @@
 //!
 //! [`AsyncContext::response`] is for any thread. Calls take effect in call order over all clones,
 //! before whatever ends the request. A response may have 64 KiB on the way to a client that does
-//! not read: then [`write`](AsyncResponse::write) waits on a thread of the application, and is refused
-//! on a core, where nothing may wait; [`try_write`](AsyncResponse::try_write) never waits.
+//! not read: then [`write`](AsyncResponse::write) waits on a thread of the application, and is
+//! refused on a core, where nothing may wait; [`try_write`](AsyncResponse::try_write) never waits.
 //!
 //! ## The client that leaves
 //!
