@@ -94,9 +94,7 @@ pub(crate) fn write_step(request: &mut Request, response: &mut Response) -> bool
         request.in_callback(|request| guard(|| listener.on_write_possible(request, response)));
     let error = match result {
         // What it kept to itself is found all the same.
-        Ok(()) if cell.word().state() == AsyncState::Error => {
-            std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()
-        }
+        Ok(()) if cell.word().state() == AsyncState::Error => connection_lost(),
         Ok(()) => {
             request.note.write_listener.get_or_insert(listener);
             return read_all_if_due(request, response);
@@ -115,10 +113,12 @@ pub(crate) fn write_step(request: &mut Request, response: &mut Response) -> bool
 pub(crate) fn error_step(request: &mut Request, response: &mut Response) {
     let error = match (&request.inner.failure, &request.inner.body_error) {
         (Some(failure), _) => Some(async_error::failure_error(*failure)),
-        (None, Some(error)) if *error == BODY_CUT => {
-            Some(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into())
-        }
+        (None, Some(error)) if *error == BODY_CUT => Some(connection_lost()),
         (None, Some(error)) => Some(Error::protocol_violation(error.status, error.reason)),
+        // A thread or callback met it, and the socket does not know yet.
+        (None, None) if request.note.error.is_none() && request.has_connection_failed() => {
+            Some(connection_lost())
+        }
         // The error of the round itself: it is recorded, or the application's.
         (None, None) => None,
     };
@@ -182,6 +182,10 @@ pub(crate) fn timeout_step(request: &mut Request, response: &mut Response) {
     if is_unhandled {
         async_error::set_error_state(request, response, None, Fire::Nothing);
     }
+}
+
+fn connection_lost() -> Error {
+    std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()
 }
 
 fn log_failure(what: &str, result: Result<()>) {

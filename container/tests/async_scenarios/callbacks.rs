@@ -10,7 +10,7 @@ use crate::{
     application::{EventFacts, Scope, kind_of, run_callback},
     grammar::Op,
     run::Run,
-    scenario::Callbacks,
+    scenario::{Callbacks, Setup},
 };
 
 fn ops<'a>(listeners: &'a [(String, Callbacks)], name: &str, callback: &str) -> &'a [Op] {
@@ -64,73 +64,78 @@ impl AsyncListener for ScenarioListener {
     }
 }
 
-/// A read listener.
-pub(crate) struct ScenarioReadListener {
+/// A read or write listener, by its name.
+struct BodyListener {
     run: Arc<Run>,
     name: String,
 }
 
-impl ScenarioReadListener {
-    pub(crate) fn new(run: &Arc<Run>, name: &str) -> Self {
+impl BodyListener {
+    fn new(run: &Arc<Run>, name: &str) -> Self {
         Self { run: Arc::clone(run), name: name.to_owned() }
     }
 
     fn call(
         &self,
-        entry: &str,
-        callback: &str,
+        (entry, callback): (&str, &str),
+        listeners: fn(&Setup) -> &[(String, Callbacks)],
         req: &mut Request,
         res: &mut Response,
     ) -> Result<()> {
         self.run.journal.note(format!("{}.{entry}", self.name));
-        run_callback(&self.run, ops(&self.run.setup.read_listeners, &self.name, callback), req, res)
-    }
-}
-
-impl ReadListener for ScenarioReadListener {
-    fn on_data_available(&mut self, req: &mut Request, res: &mut Response) -> Result<()> {
-        self.call("onDataAvailable", "on_data_available", req, res)
-    }
-
-    fn on_all_data_read(&mut self, req: &mut Request, res: &mut Response) -> Result<()> {
-        self.call("onAllDataRead", "on_all_data_read", req, res)
-    }
-
-    fn on_error(&mut self, req: &mut Request, res: &mut Response, error: &Error) -> Result<()> {
-        self.call(&format!("onError({})", kind_of(error)), "on_error", req, res)
-    }
-}
-
-/// A write listener.
-pub(crate) struct ScenarioWriteListener {
-    run: Arc<Run>,
-    name: String,
-}
-
-impl ScenarioWriteListener {
-    pub(crate) fn new(run: &Arc<Run>, name: &str) -> Self {
-        Self { run: Arc::clone(run), name: name.to_owned() }
-    }
-
-    fn call(
-        &self,
-        entry: &str,
-        callback: &str,
-        req: &mut Request,
-        res: &mut Response,
-    ) -> Result<()> {
-        self.run.journal.note(format!("{}.{entry}", self.name));
-        let ops = ops(&self.run.setup.write_listeners, &self.name, callback);
+        let ops = ops(listeners(&self.run.setup), &self.name, callback);
         run_callback(&self.run, ops, req, res)
     }
 }
 
-impl WriteListener for ScenarioWriteListener {
-    fn on_write_possible(&mut self, req: &mut Request, res: &mut Response) -> Result<()> {
-        self.call("onWritePossible", "on_write_possible", req, res)
+/// A read listener.
+pub(crate) struct ScenarioReadListener(BodyListener);
+
+impl ScenarioReadListener {
+    pub(crate) fn new(run: &Arc<Run>, name: &str) -> Self {
+        Self(BodyListener::new(run, name))
+    }
+}
+
+fn of_reading(setup: &Setup) -> &[(String, Callbacks)] {
+    &setup.read_listeners
+}
+
+impl ReadListener for ScenarioReadListener {
+    fn on_data_available(&mut self, req: &mut Request, res: &mut Response) -> Result<()> {
+        self.0.call(("onDataAvailable", "on_data_available"), of_reading, req, res)
+    }
+
+    fn on_all_data_read(&mut self, req: &mut Request, res: &mut Response) -> Result<()> {
+        self.0.call(("onAllDataRead", "on_all_data_read"), of_reading, req, res)
     }
 
     fn on_error(&mut self, req: &mut Request, res: &mut Response, error: &Error) -> Result<()> {
-        self.call(&format!("onError({})", kind_of(error)), "on_error", req, res)
+        let entry = format!("onError({})", kind_of(error));
+        self.0.call((&entry, "on_error"), of_reading, req, res)
+    }
+}
+
+/// A write listener.
+pub(crate) struct ScenarioWriteListener(BodyListener);
+
+impl ScenarioWriteListener {
+    pub(crate) fn new(run: &Arc<Run>, name: &str) -> Self {
+        Self(BodyListener::new(run, name))
+    }
+}
+
+fn of_writing(setup: &Setup) -> &[(String, Callbacks)] {
+    &setup.write_listeners
+}
+
+impl WriteListener for ScenarioWriteListener {
+    fn on_write_possible(&mut self, req: &mut Request, res: &mut Response) -> Result<()> {
+        self.0.call(("onWritePossible", "on_write_possible"), of_writing, req, res)
+    }
+
+    fn on_error(&mut self, req: &mut Request, res: &mut Response, error: &Error) -> Result<()> {
+        let entry = format!("onError({})", kind_of(error));
+        self.0.call((&entry, "on_error"), of_writing, req, res)
     }
 }

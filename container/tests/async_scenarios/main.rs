@@ -53,9 +53,9 @@ struct Options {
     /// Show what happened in those that fail.
     #[arg(long)]
     show: bool,
-    /// Processes at the same time.
-    #[arg(long, default_value_t = 8)]
-    jobs: usize,
+    /// Processes at the same time: two for each CPU, so that those that measure time are not late.
+    #[arg(long)]
+    jobs: Option<usize>,
     /// Play one run in this process: place of the scenario, and of its variant.
     #[arg(long, hide = true, num_args = 2)]
     play: Option<Vec<usize>>,
@@ -200,8 +200,9 @@ fn play_all(options: &Options, values: Vec<Value>) -> ExitCode {
 fn play_jobs(options: &Options, jobs: &[Job], mutant: Option<Canary>) -> Vec<(String, String)> {
     let failures = Mutex::new(Vec::new());
     let next = AtomicUsize::new(0);
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
-        for _ in 0..options.jobs.max(1) {
+        for _ in 0..options.jobs.unwrap_or(2 * cpus).max(1) {
             scope.spawn(|| {
                 while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if let Err(fault) = play_apart(job, mutant) {
