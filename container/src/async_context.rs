@@ -366,7 +366,20 @@ impl AsyncRequest {
     /// # Errors
     /// Illegal state: the request is over, or nothing is there and nobody may wait. I/O: the
     /// client left, or sent content that breaks its framing.
+    ///
+    /// [`ReadListener::on_all_data_read`] comes when the thread asks again after the last bytes, by
+    /// any call of this kind: it may still be at work with them.
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize> {
+        // Before the bytes are taken, or the owner could see them gone and nobody at work.
+        self.cell.set_flag(Flag::ReaderInside);
+        let read = self.read_some(buffer);
+        if !matches!(read, Ok(1..)) {
+            self.leave_bytes();
+        }
+        read
+    }
+
+    fn read_some(&self, buffer: &mut [u8]) -> Result<usize> {
         let is_waiting = !self.cell.set_flag(Flag::InboundWanted).has(Flag::ReadListened);
         if is_waiting && Current::get().core.is_none() {
             self.cell.post_look();
@@ -380,12 +393,23 @@ impl AsyncRequest {
     /// Whether a read takes effect without waiting. With a read listener, `false` promises a call
     /// of [`ReadListener::on_data_available`].
     pub fn is_ready(&self) -> bool {
+        self.leave_bytes();
         !self.cell.word().has(Flag::ReadListened) || is_input_ready(&self.cell)
     }
 
     /// Whether all content was read.
     pub fn is_finished(&self) -> bool {
+        self.leave_bytes();
         self.cell.is_inbound_consumed()
+    }
+
+    /// The thread is through with the bytes that it read.
+    fn leave_bytes(&self) {
+        let was_inside = self.cell.clear_flag(Flag::ReaderInside).has(Flag::ReaderInside);
+        if was_inside && self.cell.is_inbound_consumed() {
+            // The owner has a listener to tell of the end.
+            self.cell.post_look();
+        }
     }
 
     /// Sets the read listener; it is called on the owning core.

@@ -24,6 +24,7 @@ pub(crate) fn read_all_if_due(request: &mut Request, response: &mut Response) ->
     let is_due = request.inner.has_read_listener
         && keeps_listener()
         && request.is_finished()
+        && !request.is_read_elsewhere()
         && !request.note.is_all_data_read_sent;
     if !is_due {
         return true;

@@ -395,7 +395,7 @@ impl Request {
 
     /// Whether the read listener is due: content waits that it was promised, or all was read.
     pub(crate) fn is_read_due(&self) -> bool {
-        let is_at_end = || self.is_finished();
+        let is_at_end = || self.is_finished() && !self.is_read_elsewhere();
         let is_told_all = self.note.is_all_data_read_sent;
         self.inner.has_read_listener && !is_told_all && (self.inner.is_read_due || is_at_end())
     }
@@ -492,6 +492,11 @@ impl Request {
     /// Whether nothing but the error of the content is left to be read.
     pub(crate) fn is_input_broken(&self) -> bool {
         self.inner.body_error.is_some() && self.cell().is_none_or(|cell| cell.inbound_len() == 0)
+    }
+
+    /// Whether another thread may still be at work with the last bytes that it read.
+    pub(crate) fn is_read_elsewhere(&self) -> bool {
+        self.cell().is_some_and(|cell| cell.word().has(Flag::ReaderInside))
     }
 
     /// Runs application code on the core: nobody may wait for this exchange's owner meanwhile,

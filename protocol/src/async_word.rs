@@ -42,6 +42,9 @@ pub enum Flag {
     ReadListened,
     /// A write listener is set.
     WriteListened,
+    /// Another thread has bytes of the body and did not ask for more yet: it may still be at work
+    /// with the last ones.
+    ReaderInside,
     /// Another thread wants to read the body.
     InboundWanted,
     /// The exchange is to end when the peer ends its stream.

@@ -1,6 +1,13 @@
 //! The application of a run: servlets that follow the plan of their request, and listeners.
 
-use std::{panic::resume_unwind, time::Duration};
+use std::{
+    panic::resume_unwind,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use ringcat::{
     AsyncContext, AsyncEvent, AsyncListener, Context, DispatcherType, Error, ReadListener, Request,
@@ -332,6 +339,11 @@ impl Servlet for Asynchronous {
         if self.mode == ServiceMode::Blocking && plan.pieces.is_multiple_of(2) {
             return answer(res, number, &plan);
         }
+        if plan.end == End::Handle {
+            foreign::spawn_starter(number, req.async_handle()?);
+            world::give_way("lets a foreign thread start first");
+            return maybe_fail(number);
+        }
         let round = run().change(number, |record| {
             record.round += 1;
             record.round
@@ -424,6 +436,7 @@ fn run_round(
             decide(number, round, "complete in a round", context.complete());
         }
         End::Peer => run().leave_to_peers(number, context.clone()),
+        End::Handle => world::fail(format!("request {number} is started by a thread")),
         End::WriteListener => {
             name_answer(res, number, &plan)?;
             res.set_write_listener(Writing::new(name, context.clone()))?;
@@ -452,7 +465,7 @@ fn run_round(
 }
 
 /// Told of what happens to an asynchronous request.
-struct Listener {
+pub(crate) struct Listener {
     number: u64,
     round: u32,
     begun: Timestamp,
@@ -462,7 +475,7 @@ struct Listener {
 
 impl Listener {
     /// For a round that begins now.
-    fn new(number: u64, round: u32, timeout: Duration) -> Self {
+    pub(crate) fn new(number: u64, round: u32, timeout: Duration) -> Self {
         Self { number, round, begun: now(), since: Moment::now(), timeout }
     }
 }
@@ -594,7 +607,7 @@ impl Servlet for Reader {
         if plan.is_impolite {
             run().keep_context(number, context.clone());
         }
-        req.set_read_listener(Reading { number, context, offset: 0 })
+        req.set_read_listener(Reading { number, context, offset: Offset::default() })
     }
 
     fn is_async_supported(&self) -> bool {
@@ -606,25 +619,36 @@ impl Servlet for Reader {
     }
 }
 
+/// A piece of a content was read.
+pub(crate) fn take_piece(number: u64, offset: &AtomicUsize, bytes: &[u8]) {
+    let at = offset.fetch_add(bytes.len(), Ordering::Relaxed);
+    run().see(&Seen::Uploaded { number, offset: at, bytes });
+}
+
+/// How far a content was read, by the listener or by threads.
+pub(crate) type Offset = Arc<AtomicUsize>;
+
 struct Reading {
     number: u64,
     context: AsyncContext,
-    offset: usize,
+    offset: Offset,
 }
 
 impl ReadListener for Reading {
     fn on_data_available(&mut self, req: &mut Request, _res: &mut Response) -> Result<()> {
         let number = self.number;
         let _callback = Callback::enter(number);
+        if run().plan(number).pieces.is_multiple_of(3) {
+            foreign::spawn_reader(number, self.context.clone(), self.offset.clone());
+            return maybe_fail(number);
+        }
         let mut piece = [0; 3000];
         while req.is_ready() && !req.is_finished() {
             let count = req.read(&mut piece)?;
             if count == 0 {
                 break;
             }
-            let bytes = &piece[..count];
-            run().see(&Seen::Uploaded { number, offset: self.offset, bytes });
-            self.offset += count;
+            take_piece(number, &self.offset, &piece[..count]);
             pause();
         }
         be_impolite(req, (number, 1));
@@ -635,7 +659,7 @@ impl ReadListener for Reading {
         let number = self.number;
         let _callback = Callback::enter(number);
         run().see(&Seen::AllDataRead { number });
-        check_upload(number, self.offset);
+        check_upload(number, self.offset.load(Ordering::Relaxed));
         let plan = run().plan(number);
         debug_assert_eq!(plan.kind, Kind::Reader);
         maybe_fail(number)?;

@@ -12,7 +12,7 @@ use ringcat_engine::sim::{
 use crate::{
     answer::{Answer, AnswerReader, Progress},
     checkers::Seen,
-    plan::{Kind, Mix, Plan, tagged},
+    plan::{End, Kind, Mix, Plan, tagged},
     run::{Moment, Record, run},
 };
 
@@ -429,7 +429,9 @@ fn is_right_content(number: u64, plan: &Plan, answer: &Answer, record: &Record) 
     }
     let is_whole = answer.content_bytes == plan.answer_bytes;
     // Whoever completed first may have done so before the writer, or without one.
+    let is_late = matches!(plan.kind, Kind::Async | Kind::Blocking) && plan.end == End::Handle;
     let may_be_short = (plan.may_be_cut() || plan.end.may_be_short()) && record.round > 0
+        || is_late
         || record.has_failed
         || record.has_timed_out;
     if !is_whole && !may_be_short {

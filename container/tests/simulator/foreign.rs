@@ -2,11 +2,11 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use ringcat::{AsyncContext, Error, ErrorKind, Result};
+use ringcat::{AsyncContext, AsyncHandle, Error, ErrorKind, Result};
 use ringcat_engine::sim::world::{self, chance, draw};
 
 use crate::{
-    application::target_of,
+    application::{Listener, Offset, take_piece, target_of},
     checkers::Seen,
     plan::{End, Plan, tagged},
     run::{Moment, Record, run},
@@ -221,6 +221,39 @@ pub(crate) fn spawn_timeout(number: u64, context: AsyncContext, timeout: Duratio
         note();
         if context.set_timeout(timeout).is_ok() {
             note();
+        }
+    });
+}
+
+/// Starts async for a servlet that may have returned by then.
+pub(crate) fn spawn_starter(number: u64, handle: AsyncHandle) {
+    world::spawn("starter", move || {
+        linger(Duration::from_micros(draw(0, 40)));
+        let Ok(context) = handle.start_async() else { return };
+        // Not noted as a round: a servlet that fails may end it before the listener is there, which
+        // then is never told.
+        let listener = Listener::new(number, 1, Duration::MAX);
+        let is_prepared =
+            context.set_timeout(Duration::ZERO).and_then(|()| context.add_listener(listener));
+        if is_prepared.is_ok() {
+            write_and_complete((number, 1), &context);
+        }
+    });
+}
+
+/// Reads what a listener was called for. A read that fails is told to the listener.
+pub(crate) fn spawn_reader(number: u64, context: AsyncContext, offset: Offset) {
+    world::spawn("reader", move || {
+        linger(Duration::from_micros(draw(0, 2000)));
+        let mut piece = [0; 3000];
+        while let Ok(request) = context.request()
+            && request.is_ready()
+            && !request.is_finished()
+        {
+            match request.read(&mut piece) {
+                Ok(0) | Err(_) => return,
+                Ok(count) => take_piece(number, &offset, &piece[..count]),
+            }
         }
     });
 }

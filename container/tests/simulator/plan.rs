@@ -53,6 +53,8 @@ pub(crate) enum End {
     Peer,
     /// A write listener writes as the connection takes it, then completes.
     WriteListener,
+    /// A foreign thread starts async, writes and completes, if the servlet has not returned yet.
+    Handle,
     /// A task of the worker pool.
     PoolTask,
     /// Nobody ends it.
@@ -76,7 +78,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Inside,
         Self::Foreign,
         Self::EagerForeign,
@@ -86,6 +88,7 @@ impl End {
         Self::Rounds,
         Self::Peer,
         Self::WriteListener,
+        Self::Handle,
         Self::PoolTask,
         Self::TimeoutUnhandled,
         Self::TimeoutCompletes,
@@ -129,7 +132,7 @@ impl End {
 
     /// Whether the answer may be without content, or with a part of it, and be right.
     pub(crate) fn may_be_short(self) -> bool {
-        matches!(self, Self::TimeoutRace | Self::Peer) || self.fails_after_start()
+        matches!(self, Self::TimeoutRace | Self::Peer | Self::Handle) || self.fails_after_start()
     }
 
     /// Whether no other answer than an error report is right.

@@ -16,7 +16,7 @@ use ringcat_engine::{
 };
 
 use super::cell::{AsyncCell, Direction, Operation};
-use crate::async_state_machine::{Flag, Side, Word};
+use crate::async_state_machine::{Flag, Word};
 
 /// What the owner learns when it pushed body bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +115,12 @@ impl<O: Operation> AsyncCell<O> {
     /// Bytes that wait for a reader. For an answer only.
     pub fn inbound_len(&self) -> usize {
         self.inbound.get().map_or(0, |inbound| inbound.queued_bytes.load(Ordering::Acquire))
+    }
+
+    /// Whether all of the body was pushed and read, and no thread is at work with its last bytes:
+    /// a listener may hear of the end.
+    pub fn is_inbound_done(&self) -> bool {
+        self.is_inbound_consumed() && !self.word().has(Flag::ReaderInside)
     }
 
     /// Whether all of the body was pushed and read. Any thread.
@@ -227,10 +233,6 @@ impl<O: Operation> AsyncCell<O> {
             self.wake_readers_if_over(inbound);
         }
         self.note_read(inbound, read_bytes);
-        if read_bytes > 0 && end == END_FINISHED && self.side() == Side::Other {
-            // The owner has a listener to tell of the end.
-            self.post_look();
-        }
         match (read_bytes, end) {
             (0, END_OPEN) if !buf.is_empty() => Poll::Pending,
             (0, END_FAILED..) => Poll::Ready(Err(failure(end))),

@@ -178,7 +178,7 @@ impl<A: Adapter> Http11Processor<A> {
             let is_owed = self.fail_inbound(&cell, errno);
             self.exchange_mut().request.is_read_due |= is_owed;
         }
-        let is_read = self.cell.as_ref().is_some_and(|cell| cell.is_inbound_consumed());
+        let is_read = self.cell.as_ref().is_some_and(|cell| cell.is_inbound_done());
         let request = &self.exchange_mut().request;
         self.is_read_due |= request.has_read_listener && (request.is_read_due || is_read);
     }
