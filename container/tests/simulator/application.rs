@@ -601,7 +601,9 @@ impl Servlet for Reader {
         let context = req.start_async()?;
         context.set_timeout(timeout)?;
         context.add_listener(listener)?;
-        if plan.has_rivals {
+        if plan.has_rivals && plan.is_open_to_dispatches() && chance(192) {
+            foreign::spawn_dispatcher((number, 1), context.clone(), plan.delay);
+        } else if plan.has_rivals {
             foreign::spawn_rival((number, 1), context.clone(), plan.delay);
         }
         if plan.is_impolite {

@@ -219,9 +219,9 @@ impl Plan {
             is_upload_chunked: chance(128),
             // What a thread writes is what waits for credit.
             answer_bytes: if matches!(end, End::Foreign | End::EagerForeign | End::WriteListener)
-                && chance(20)
+                && chance(14)
             {
-                draw(60_000, 400_000) as usize
+                draw(60_000, 250_000) as usize
             } else {
                 size(400_000) as usize
             },
