@@ -12,7 +12,7 @@ use ringcat_engine::sim::{
 use crate::{
     answer::{Answer, AnswerReader, Progress},
     checkers::Seen,
-    plan::{End, Kind, Mix, Plan, tagged},
+    plan::{End, Kind, Mix, Plan, extend_tagged},
     run::{Moment, Record, run},
 };
 
@@ -474,14 +474,15 @@ fn write_request(number: u64, plan: &Plan, out: &mut Vec<u8>) -> Vec<u8> {
 
 fn write_content(number: u64, plan: &Plan, out: &mut Vec<u8>) {
     if !plan.is_upload_chunked {
-        out.extend_from_slice(&tagged(number, true, 0, plan.upload_bytes));
+        extend_tagged(out, number, true, 0, plan.upload_bytes);
         return;
     }
     let mut offset = 0;
     while offset < plan.upload_bytes {
         let len = plan.piece_bytes().clamp(1, 5000).min(plan.upload_bytes - offset);
-        out.extend_from_slice(format!("{len:x}\r\n").as_bytes());
-        out.extend_from_slice(&tagged(number, true, offset, len));
+        // Writing to a vector does not fail.
+        let _ = io::Write::write_fmt(out, format_args!("{len:x}\r\n"));
+        extend_tagged(out, number, true, offset, len);
         out.extend_from_slice(b"\r\n");
         offset += len;
     }

@@ -291,15 +291,28 @@ fn tag_word(number: u64, is_upload: bool, index: usize) -> u64 {
 
 /// A content from `start` on.
 pub(crate) fn tagged(number: u64, is_upload: bool, start: usize, len: usize) -> Vec<u8> {
-    let words = start / 8..(start + len).div_ceil(8);
-    let mut bytes = vec![0; words.len() * 8];
-    let (places, _) = bytes.as_chunks_mut();
-    for (place, index) in places.iter_mut().zip(words) {
-        *place = tag_word(number, is_upload, index).to_le_bytes();
-    }
-    bytes.drain(..start % 8);
-    bytes.truncate(len);
+    let mut bytes = Vec::with_capacity(len + 16);
+    extend_tagged(&mut bytes, number, is_upload, start, len);
     bytes
+}
+
+/// Appends a content from `start` on.
+pub(crate) fn extend_tagged(
+    out: &mut Vec<u8>,
+    number: u64,
+    is_upload: bool,
+    start: usize,
+    len: usize,
+) {
+    let end = start + len;
+    let lead_end = start.next_multiple_of(8).min(end);
+    out.extend((start..lead_end).map(|offset| tag(number, is_upload, offset)));
+    // Whole words, and what is too much of the last one goes.
+    let whole = out.len() + (end - lead_end);
+    for index in lead_end / 8..end.div_ceil(8) {
+        out.extend_from_slice(&tag_word(number, is_upload, index).to_le_bytes());
+    }
+    out.truncate(whole);
 }
 
 /// The first place where bytes are not what belongs there.

@@ -4,7 +4,7 @@
 
 use std::{
     any::Any,
-    cell::Cell,
+    cell::{Cell, RefCell},
     cmp::Reverse,
     collections::BinaryHeap,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -44,7 +44,6 @@ pub(crate) struct Scheduler {
     /// Who waits for the clock, and which wait of theirs it is.
     timers: BinaryHeap<Reverse<(Timestamp, u64, u32, u32)>>,
     timer_count: u64,
-    stacks: Vec<DefaultStack>,
     started: u32,
     alive: usize,
     steps: u64,
@@ -88,6 +87,9 @@ struct Running {
 
 thread_local! {
     static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
+    /// Stacks of actors that have ended, for those of later runs too: to map one costs more than
+    /// an exchange.
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
 pub(crate) fn is_running() -> bool {
@@ -110,7 +112,6 @@ impl Scheduler {
             ready: Vec::new(),
             timers: BinaryHeap::new(),
             timer_count: 0,
-            stacks: Vec::new(),
             started: 0,
             alive: 0,
             steps: 0,
@@ -125,7 +126,7 @@ impl Scheduler {
         is_core: bool,
         f: impl FnOnce() + 'static,
     ) -> ActorId {
-        let stack = self.stacks.pop().unwrap_or_else(|| {
+        let stack = STACKS.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
             DefaultStack::new(STACK_BYTES).expect("there is memory for the stack of an actor")
         });
         let fiber = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
@@ -234,7 +235,7 @@ impl Scheduler {
         actor.state = State::Ended;
         actor.stamp = 0;
         if let Some(fiber) = fiber {
-            self.stacks.push(fiber.into_stack());
+            STACKS.with_borrow_mut(|stacks| stacks.push(fiber.into_stack()));
         }
         self.alive -= 1;
         self.free.push(slot);

@@ -159,8 +159,7 @@ impl Default for Checkers {
 impl Checkers {
     pub(crate) fn see(&mut self, seen: &Seen) -> Verdict {
         for checker in self.seers.iter_mut().chain(&mut self.observers) {
-            let name = checker.name();
-            checker.see(seen).map_err(|what| format!("{name}: {what}"))?;
+            checker.see(seen).map_err(|what| format!("{}: {what}", checker.name()))?;
         }
         Ok(())
     }
@@ -168,16 +167,14 @@ impl Checkers {
     pub(crate) fn observe(&mut self, observation: &Observation) -> Verdict {
         self.states.observe(observation).map_err(|what| format!("states: {what}"))?;
         for checker in &mut self.observers {
-            let name = checker.name();
-            checker.observe(observation).map_err(|what| format!("{name}: {what}"))?;
+            checker.observe(observation).map_err(|what| format!("{}: {what}", checker.name()))?;
         }
         Ok(())
     }
 
     pub(crate) fn at_end(&mut self, end: &End) -> Verdict {
         for checker in self.seers.iter_mut().chain(&mut self.observers) {
-            let name = checker.name();
-            checker.at_end(end).map_err(|what| format!("{name}: {what}"))?;
+            checker.at_end(end).map_err(|what| format!("{}: {what}", checker.name()))?;
         }
         Ok(())
     }
