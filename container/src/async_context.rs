@@ -595,7 +595,7 @@ impl AsyncResponse {
 
 /// Content to write: text, bytes, or shared bytes that are not copied.
 #[derive(Clone, Debug)]
-pub struct Content(Bytes);
+pub struct Content(pub(crate) Bytes);
 
 impl From<&str> for Content {
     fn from(text: &str) -> Self {

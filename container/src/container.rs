@@ -20,6 +20,7 @@ use crate::{
     access_log::AccessLogEntry,
     async_end::tell_complete,
     async_error,
+    async_servlet::AnyAsyncServlet,
     dispatch::{DispatchTarget, DispatcherType},
     error::{Error, ErrorKind, Result},
     error_pages::{self, ErrorPage},
@@ -168,7 +169,51 @@ pub(crate) struct WrapperNode {
     pub(crate) accepted_methods: Option<Methods>,
     pub(crate) mode: ServiceMode,
     pub(crate) valves: Vec<ValveNode>,
-    pub(crate) servlet: Box<dyn Servlet>,
+    pub(crate) servlet: ServletKind,
+}
+
+/// A servlet, by how it is called.
+pub(crate) enum ServletKind {
+    Plain(Box<dyn Servlet>),
+    Async(Box<dyn AnyAsyncServlet>),
+}
+
+impl ServletKind {
+    pub(crate) fn init(&self) -> Result<()> {
+        match self {
+            Self::Plain(servlet) => servlet.init(),
+            Self::Async(servlet) => servlet.init(),
+        }
+    }
+
+    pub(crate) fn destroy(&self) {
+        match self {
+            Self::Plain(servlet) => servlet.destroy(),
+            Self::Async(servlet) => servlet.destroy(),
+        }
+    }
+
+    pub(crate) fn accepted_methods(&self) -> Option<Methods> {
+        match self {
+            Self::Plain(servlet) => servlet.accepted_methods(),
+            Self::Async(servlet) => servlet.accepted_methods(),
+        }
+    }
+
+    pub(crate) fn is_async_supported(&self) -> bool {
+        match self {
+            Self::Plain(servlet) => servlet.is_async_supported(),
+            Self::Async(_) => true,
+        }
+    }
+
+    /// An `async fn` takes its content as it comes, as a streaming servlet does.
+    pub(crate) fn mode(&self) -> ServiceMode {
+        match self {
+            Self::Plain(servlet) => servlet.mode(),
+            Self::Async(_) => ServiceMode::Streaming,
+        }
+    }
 }
 
 /// A level of containers, outermost first.
@@ -370,7 +415,7 @@ impl FilterNode {
 }
 
 /// The application failed: remembers how, and that a report is due.
-fn record_failure(req: &mut Request, res: &mut Response, element: &str, error: Error) {
+pub(crate) fn record_failure(req: &mut Request, res: &mut Response, element: &str, error: Error) {
     if is_clients_doing(req, &error) {
         tracing::debug!("{element}: {error}");
     } else {

@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use crate::{
+    async_servlet::{AsyncClosureServlet, AsyncServlet},
+    container::ServletKind,
     dispatch::DispatcherType,
     error::Result,
     error_pages::{ErrorPage, ErrorPageCause},
@@ -36,7 +38,7 @@ pub struct Context {
 pub(crate) struct ServletDeclaration {
     pub(crate) name: String,
     pub(crate) patterns: Vec<String>,
-    pub(crate) servlet: Box<dyn Servlet>,
+    pub(crate) servlet: ServletKind,
     pub(crate) valves: Vec<Box<dyn Valve>>,
 }
 
@@ -69,7 +71,55 @@ impl Context {
     #[must_use]
     pub fn servlet(self, pattern: &str, servlet: impl Servlet) -> Self {
         let name = short_type_name(std::any::type_name_of_val(&servlet));
-        self.declare(name, &[pattern], Box::new(servlet))
+        self.declare(name, &[pattern], ServletKind::Plain(Box::new(servlet)))
+    }
+
+    /// Declares an `async fn` servlet for a URL pattern.
+    #[must_use]
+    pub fn async_servlet(self, pattern: &str, servlet: impl AsyncServlet) -> Self {
+        let name = short_type_name(std::any::type_name_of_val(&servlet));
+        self.declare(name, &[pattern], ServletKind::Async(Box::new(servlet)))
+    }
+
+    /// Declares an `async fn` servlet with a name and any number of URL patterns.
+    #[must_use]
+    pub fn named_async_servlet(
+        self,
+        name: impl Into<String>,
+        patterns: &[&str],
+        servlet: impl AsyncServlet,
+    ) -> Self {
+        self.declare(name.into(), patterns, ServletKind::Async(Box::new(servlet)))
+    }
+
+    /// Declares an asynchronous closure that answers GET and HEAD.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let context = ringcat::Context::new("").async_get("/later", async |_req, res| {
+    ///     ringcat::time::sleep(Duration::from_millis(5)).await;
+    ///     res.write("later\n")
+    /// });
+    /// # drop(context);
+    /// ```
+    #[must_use]
+    pub fn async_get<F>(self, pattern: &str, service: F) -> Self
+    where
+        F: AsyncFn(&mut Request, &mut Response) -> Result<()> + Send + Sync + 'static,
+    {
+        self.async_method(Methods::GET, pattern, service)
+    }
+
+    /// Declares an asynchronous closure that answers the given methods.
+    #[must_use]
+    pub fn async_method<F>(self, methods: Methods, pattern: &str, service: F) -> Self
+    where
+        F: AsyncFn(&mut Request, &mut Response) -> Result<()> + Send + Sync + 'static,
+    {
+        let name = format!("closure at {pattern}");
+        let servlet = AsyncClosureServlet { methods, service };
+        self.declare(name, &[pattern], ServletKind::Async(Box::new(servlet)))
     }
 
     /// Declares a servlet with a name and any number of URL patterns.
@@ -80,7 +130,7 @@ impl Context {
         patterns: &[&str],
         servlet: impl Servlet,
     ) -> Self {
-        self.declare(name.into(), patterns, Box::new(servlet))
+        self.declare(name.into(), patterns, ServletKind::Plain(Box::new(servlet)))
     }
 
     /// Declares a closure that answers GET and HEAD.
@@ -126,7 +176,8 @@ impl Context {
         F: Fn(&mut Request, &mut Response) -> Result<()> + Send + Sync + 'static,
     {
         let name = format!("closure at {pattern}");
-        self.declare(name, &[pattern], Box::new(ClosureServlet { methods, service }))
+        let servlet = ClosureServlet { methods, service };
+        self.declare(name, &[pattern], ServletKind::Plain(Box::new(servlet)))
     }
 
     /// Declares a filter for requests of clients that match a URL pattern. Filters run in the
@@ -241,7 +292,7 @@ impl Context {
         self
     }
 
-    fn declare(mut self, name: String, patterns: &[&str], servlet: Box<dyn Servlet>) -> Self {
+    fn declare(mut self, name: String, patterns: &[&str], servlet: ServletKind) -> Self {
         let patterns = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
         self.servlets.push(ServletDeclaration { name, patterns, servlet, valves: Vec::new() });
         self

@@ -16,8 +16,9 @@ use ringcat_engine::{
 use ringcat_protocol::{
     SocketEvent,
     action_code::Hook,
-    adapter::{Adapter, Call, Delegation, Dispatched, Plan, Returned, Serviced},
-    async_state_machine::{Event, Flag},
+    adapter::{Adapter, Call, Delegation, Dispatched, Pending, Plan, Returned, Serviced, TaskEnd},
+    async_cell::Look,
+    async_state_machine::{Event, Flag, Side},
     exchange::Exchange,
     http11::target::TargetForm,
     protocol_error::ProtocolError,
@@ -28,7 +29,9 @@ use crate::{
     access_log::{AccessLogEntry, CoreAccessLog},
     async_end::tell_complete,
     async_error, async_steps,
-    container::{ContainerTree, ContextNode, ContextPhase, InProgress, write_report},
+    container::{
+        ContainerTree, ContextNode, ContextPhase, InProgress, record_failure, write_report,
+    },
     dispatch::DispatcherType,
     guard::{guard, guard_drop, guard_drop_each, guard_quiet},
     methods::{Method, Methods},
@@ -38,6 +41,7 @@ use crate::{
     request_note::{Refusal, RequestNote},
     response::Response,
     servlet::ServiceMode,
+    servlet_task::{ServletTask, TaskOutcome},
     uri,
 };
 
@@ -191,6 +195,22 @@ impl CoyoteAdapter {
         }
     }
 
+    /// The future that has the request now, counted as under way. One whose filters failed behind
+    /// it is dropped: the request is back for its report.
+    fn take_task(&self, request: &mut Request) -> Option<Box<ServletTask>> {
+        let mut task = request.task.take()?;
+        if let Some(error) = request.note.error.take() {
+            task.restore(request);
+            request.note.error = Some(error);
+            return None;
+        }
+        if let (Some(mapping), None) = (request.note.mapping, request.note.counted_in) {
+            task.counted_in = Some(mapping.context);
+            self.in_progress[usize::from(mapping.context.0)].begin();
+        }
+        Some(task)
+    }
+
     /// What follows the first pass of the pipelines (Tomcat's `CoyoteAdapter.service`).
     fn after_service(&self, request: &mut Request, response: &mut Response) {
         if !request.bar_start() {
@@ -240,7 +260,10 @@ impl CoyoteAdapter {
             return true;
         }
         self.run(request, response);
-        self.after_dispatch(request, response);
+        request.task = self.take_task(request);
+        if request.task.is_none() {
+            self.after_dispatch(request, response);
+        }
         false
     }
 
@@ -288,8 +311,49 @@ impl Adapter for CoyoteAdapter {
     fn service(&self, call: Call<Self>) -> Serviced<RequestNote> {
         let (mut request, mut response) = open(call);
         self.run(&mut request, &mut response);
+        if let Some(task) = self.take_task(&mut request) {
+            return pending(task, response);
+        }
         self.after_service(&mut request, &mut response);
         Serviced::Returned(close(request, response))
+    }
+
+    fn end_task(&self, call: Call<Self>, end: TaskEnd) -> Exchange<RequestNote> {
+        let (mut request, mut response) = open(call);
+        if !request.note.previous_listeners.is_empty()
+            && let Some(context) = request.note.context.clone()
+        {
+            request.in_callback(|request| request.tell_of_start(&context));
+        }
+        let Some(outcome) = request.note.task_outcome.take() else {
+            return close(request, response);
+        };
+        let TaskOutcome { result, is_own_round, servlet } = *outcome;
+        match (end, result) {
+            (TaskEnd::Ready, Some(Err(error))) => {
+                let name = self.tree.wrapper(servlet).map_or("", |wrapper| &wrapper.name);
+                record_failure(&mut request, &mut response, name, error);
+                if !request.is_async_completing() {
+                    let error = request.note.error.clone();
+                    async_error::set_error_state(
+                        &mut request,
+                        &mut response,
+                        error,
+                        async_error::Fire::OnError,
+                    );
+                }
+            }
+            (TaskEnd::Ready, _) if is_own_round => {
+                let completed = request.cell().map(|cell| {
+                    cell.call(Some(Event::Complete(Side::Request)), None, Look::Never)
+                });
+                if let Some(Err(error)) = completed {
+                    tracing::debug!("a request was ended while its future returned: {error}");
+                }
+            }
+            (TaskEnd::Ready | TaskEnd::Dropped, _) => {}
+        }
+        close(request, response)
     }
 
     fn async_dispatch(&self, call: Call<Self>, event: SocketEvent) -> Dispatched<RequestNote> {
@@ -334,7 +398,11 @@ impl Adapter for CoyoteAdapter {
         if !is_connection_usable && request.inner.failure.is_none() {
             response.close_now();
         }
-        Dispatched { exchange: close(request, response), is_connection_usable, is_for_worker }
+        let serviced = match request.task.take() {
+            Some(task) => pending(task, response),
+            None => Serviced::Returned(close(request, response)),
+        };
+        Dispatched { serviced, is_connection_usable, is_for_worker }
     }
 
     fn delegate(
@@ -353,7 +421,7 @@ impl Adapter for CoyoteAdapter {
             let taken = job_parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
             let Some((inner, note, resume)) = taken else { return };
             let hook = Hook::Worker { cell, clock };
-            let mut request = Request { inner, note, hook: hook.clone() };
+            let mut request = Request { inner, note, hook: hook.clone(), task: None };
             let mut response = Response::new(shadow, hook);
             response.write_timeout = tree.write_timeout;
             let current = Current { exchange: Some(name), ..Current::get() };
@@ -370,7 +438,7 @@ impl Adapter for CoyoteAdapter {
         }
         let taken = parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let (inner, note, _resume) = taken.expect("a refused job did not run");
-        let mut request = Request { inner, note, hook: hook.clone() };
+        let mut request = Request { inner, note, hook: hook.clone(), task: None };
         let mut response = Response::new(response, hook);
         self.warn_of_full_pool();
         response.inner.status = 503;
@@ -493,8 +561,8 @@ impl Adapter for CoyoteAdapter {
         }
     }
 
-    fn is_of_group(&self, note: &RequestNote, group: u16) -> bool {
-        note.mapping.is_some_and(|mapping| mapping.context.0 == group)
+    fn group(&self, note: &RequestNote) -> Option<u16> {
+        note.mapping.map(|mapping| mapping.context.0)
     }
 
     fn discard(&self, operations: Vec<ContainerOperation>) {
@@ -513,8 +581,13 @@ impl Adapter for CoyoteAdapter {
 fn open(call: Call<CoyoteAdapter>) -> (Request, Response) {
     let Call { exchange, hook, .. } = call;
     let Exchange { request, response, note } = exchange;
-    let request = Request { inner: request, note, hook: hook.clone() };
+    let request = Request { inner: request, note, hook: hook.clone(), task: None };
     (request, Response::new(response, hook))
+}
+
+/// The processor keeps the response, and polls the future on.
+fn pending(task: Box<ServletTask>, response: Response) -> Serviced<RequestNote> {
+    Serviced::Pending(Pending { response: response.inner, task })
 }
 
 /// Takes it out of its wrapping.

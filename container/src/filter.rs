@@ -2,8 +2,8 @@
 //! Stands for `Filter` and `ApplicationFilterChain`.
 
 use crate::{
-    async_support::Barring, container::ContainerTree, error::Result, guard::guard, mapper::Mapping,
-    request::Request, request_wrapper::RequestWrapper, response::Response,
+    async_support::Barring, container::{ContainerTree, ServletKind}, error::Result, guard::guard, mapper::Mapping,
+    request::Request, request_wrapper::RequestWrapper, response::Response, servlet_task,
 };
 
 /// Sees requests on their way to servlets and responses on their way back. One instance serves
@@ -39,7 +39,10 @@ impl FilterChain<'_> {
         let Some((index, rest)) = filters.split_first() else {
             let Some(wrapper) = tree.wrapper(mapping) else { return Ok(()) };
             req.bar_async_unless(wrapper.is_async_supported, || Barring::Servlet(mapping));
-            return guard(|| wrapper.servlet.service(req, res));
+            return match &wrapper.servlet {
+                ServletKind::Plain(servlet) => guard(|| servlet.service(req, res)),
+                ServletKind::Async(_) => servlet_task::run(mapping, req, res),
+            };
         };
         let (context, index) = (mapping.context, *index);
         let filter = &tree.context(context).filters[index];

@@ -59,6 +59,7 @@ mod async_end;
 mod async_error;
 pub mod async_handle;
 pub mod async_listener;
+pub mod async_servlet;
 mod async_steps;
 mod async_support;
 pub mod container;
@@ -87,6 +88,7 @@ pub mod server;
 pub mod server_report;
 pub mod service;
 pub mod servlet;
+mod servlet_task;
 pub mod uri;
 pub mod url_pattern;
 pub mod valve;
@@ -97,6 +99,7 @@ pub use crate::{
     async_context::{AsyncContext, AsyncRequest, AsyncResponse, Content},
     async_handle::AsyncHandle,
     async_listener::{AsyncEvent, AsyncListener, ReadListener, WriteListener},
+    async_servlet::AsyncServlet,
     context::Context,
     cookie::Cookie,
     dispatch::DispatcherType,

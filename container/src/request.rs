@@ -2,7 +2,7 @@
 //! by value for the length of a call; servlets see it without lifetimes. Stands for
 //! `HttpServletRequest` and `connector.Request`.
 
-use std::{any::Any, borrow::Cow, net::SocketAddr, time::Duration};
+use std::{any::Any, borrow::Cow, future::poll_fn, net::SocketAddr, time::Duration};
 
 use ringcat_engine::{backend::Errno, sync::Arc};
 use ringcat_protocol::{
@@ -26,6 +26,7 @@ use crate::{
     request_dispatcher::RequestDispatcher,
     request_note::RequestNote,
     request_wrapper::RequestWrapper,
+    servlet_task::ServletTask,
     uri,
 };
 
@@ -40,6 +41,8 @@ pub struct Request {
     pub(crate) inner: Box<ProtocolRequest>,
     pub(crate) note: Box<RequestNote>,
     pub(crate) hook: Hook<ContainerOperation>,
+    /// The future that has the request, of which this is a copy for who still looks at it.
+    pub(crate) task: Option<Box<ServletTask>>,
 }
 
 impl Request {
@@ -216,11 +219,7 @@ impl Request {
         if let Hook::Worker { cell, .. } = &self.hook {
             let read = cell.read_blocking(buffer, None).map_err(worker_read_error);
             let count = read.inspect_err(|error| note_io_error(cell, error))?;
-            if count == 0 && !buffer.is_empty() {
-                self.inner.body.finish();
-                self.inner.trailers = cell.trailers().to_vec();
-            }
-            return Ok(count);
+            return Ok(self.note_read(count, buffer.len()));
         }
         if self.inner.has_read_listener && self.note.was_unready {
             return Err(self.read_error());
@@ -228,16 +227,63 @@ impl Request {
         if self.inner.uses_inbound
             && let Some(cell) = self.cell()
         {
-            return cell.try_read(buffer).map_err(|error| match error.kind() {
+            let read = cell.try_read(buffer).map_err(|error| match error.kind() {
                 std::io::ErrorKind::WouldBlock => self.read_error(),
                 _ => worker_read_error(error),
             });
+            return read.map(|count| self.note_read(count, buffer.len()));
         }
         match self.inner.body.read(buffer) {
             BodyRead::Bytes(count) => Ok(count),
             BodyRead::End => Ok(0),
             BodyRead::NotReady => Err(self.read_error()),
         }
+    }
+
+    /// As [`Request::read`], and waits for content to come; for `async fn` servlets. Elsewhere it
+    /// is that call.
+    ///
+    /// # Errors
+    /// The content is broken or the client left.
+    pub async fn read_async(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let Hook::Future { cell, .. } = &self.hook else { return self.read(buffer) };
+        let read = poll_fn(|cx| cell.poll_read(buffer, cx.waker())).await;
+        let read = read.map_err(worker_read_error);
+        let count = read.inspect_err(|error| note_io_error(cell, error))?;
+        Ok(self.note_read(count, buffer.len()))
+    }
+
+    /// Reads the rest of the content as it comes; for `async fn` servlets.
+    ///
+    /// # Errors
+    /// As [`Request::read_async`]; a protocol violation (413) past `bytes_max`.
+    pub async fn read_to_end_async(&mut self, bytes_max: usize) -> Result<Vec<u8>> {
+        let mut content = Vec::new();
+        let mut piece = [0; 8192];
+        loop {
+            match self.read_async(&mut piece).await? {
+                0 => return Ok(content),
+                count if content.len() + count > bytes_max => {
+                    return Err(Error::protocol_violation(
+                        413,
+                        "the content is larger than the servlet takes",
+                    ));
+                }
+                count => content.extend_from_slice(&piece[..count]),
+            }
+        }
+    }
+
+    /// What a read of the queue means for the request: at the end the trailers are there.
+    fn note_read(&mut self, count: usize, wanted: usize) -> usize {
+        if count == 0
+            && wanted > 0
+            && let Some(cell) = self.cell()
+        {
+            self.inner.body.finish();
+            self.inner.trailers = cell.trailers().to_vec();
+        }
+        count
     }
 
     /// Reads the rest of the content.
@@ -291,6 +337,11 @@ impl Request {
         }
         if self.inner.has_read_listener {
             return Err(Error::illegal_state("the request has a read listener already"));
+        }
+        if matches!(self.hook, Hook::Future { .. }) {
+            return Err(Error::illegal_state(
+                "an async fn servlet reads by awaiting read_async, without a read listener",
+            ));
         }
         if let Hook::Worker { cell, .. } = &self.hook {
             let operation = ContainerOperation::SetReadListener(Box::new(listener));
@@ -471,7 +522,7 @@ impl Request {
 
     /// Whether the calling thread is the core that owns the request.
     pub(crate) fn is_on_core(&self) -> bool {
-        matches!(self.hook, Hook::Core(_))
+        !matches!(self.hook, Hook::Worker { .. })
     }
 
     pub(crate) fn tree(&self) -> Arc<ContainerTree> {
@@ -502,7 +553,7 @@ impl Request {
     /// Runs application code on the core: nobody may wait for this exchange's owner meanwhile,
     /// since the application may wait for them.
     pub(crate) fn in_callback<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
-        if matches!(self.hook, Hook::Worker { .. }) {
+        if !matches!(self.hook, Hook::Core(_)) {
             return f(self);
         }
         if let Some(cell) = self.cell() {
@@ -532,8 +583,9 @@ impl Request {
             return std::io::Error::from(std::io::ErrorKind::ConnectionReset).into();
         }
         Error::illegal_state(
-            "read: the content has not arrived; use a ReadListener, declare the servlet blocking, \
-             or let it be called when the content is complete",
+            "read: the content has not arrived; use a ReadListener, await read_async in an async \
+             fn servlet, declare the servlet blocking, or let it be called when the content is \
+             complete",
         )
     }
 

@@ -17,6 +17,7 @@ use crate::{
     request::Attribute,
     request_place::{Dispatched, Kept},
     request_wrapper::RequestWrapper,
+    servlet_task::TaskOutcome,
 };
 
 /// The container's part of an exchange; recycled with it.
@@ -63,9 +64,28 @@ pub struct RequestNote {
     pub(crate) entered_context: Option<ContextIndex>,
     /// The application that counts the request as under way.
     pub(crate) counted_in: Option<ContextIndex>,
+    /// What became of the future that ran the request.
+    pub(crate) task_outcome: Option<Box<TaskOutcome>>,
 }
 
 impl RequestNote {
+    /// A note that tells where the request is, for who looks at it while a future has the note.
+    pub(crate) fn copy_of_place(&self) -> Self {
+        Self {
+            tree: self.tree.clone(),
+            mapping: self.mapping,
+            path: self.path.clone(),
+            dispatched: self.dispatched.clone(),
+            dispatcher: self.dispatcher,
+            queries: self.queries.clone(),
+            nesting: self.nesting,
+            wrappers: self.wrappers.clone(),
+            context: self.context.clone(),
+            counted_in: self.counted_in,
+            ..Self::default()
+        }
+    }
+
     /// Makes the note ready for the next exchange. What the application owns is dropped where its
     /// panic is caught.
     pub(crate) fn recycle(&mut self) {
@@ -98,7 +118,11 @@ impl RequestNote {
             filters,
             entered_context,
             counted_in,
+            task_outcome,
         } = self;
+        if let Some(outcome) = task_outcome.take() {
+            guard_drop("dropping an error", outcome);
+        }
         *entered_context = None;
         *counted_in = None;
         *has_handle = false;

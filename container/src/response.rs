@@ -3,7 +3,10 @@
 //! questions from and hands every change to the core as an operation. Stands for
 //! `HttpServletResponse`, `connector.Response` and `OutputBuffer`.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    future::poll_fn,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
 use ringcat_protocol::{
@@ -14,7 +17,7 @@ use ringcat_protocol::{
 };
 
 use crate::{
-    async_context::{call_error, note_io_error, write_refused},
+    async_context::{Content, call_error, note_io_error, write_refused},
     async_listener::WriteListener,
     error::{Error, Result},
     operation::ContainerOperation,
@@ -180,7 +183,33 @@ impl Response {
                 let written = cell.write_blocking(operation, Some(self.write_timeout));
                 written.map_err(write_refused).inspect_err(|error| note_io_error(cell, error))
             }
+            Hook::Future { cell, .. } => {
+                self.inner.written_bytes += content.len() as u64;
+                let operation = ContainerOperation::Write(Bytes::copy_from_slice(content));
+                let written = cell.try_write(operation);
+                written.map_err(write_refused).inspect_err(|error| note_io_error(cell, error))
+            }
         }
+    }
+
+    /// As [`Response::write`], and waits while more than the high-water mark (64 KiB) is unsent;
+    /// for `async fn` servlets. Elsewhere it is that call.
+    ///
+    /// # Errors
+    /// As [`Response::write`].
+    pub async fn write_async(&mut self, content: impl Into<Content>) -> Result<()> {
+        let content = content.into().0;
+        let Hook::Future { cell, .. } = &self.hook else { return self.write(&content) };
+        if let Some(refused) = self.refused.take() {
+            return Err(refused);
+        }
+        if self.inner.is_finished || self.inner.is_suspended {
+            return Ok(());
+        }
+        self.inner.written_bytes += content.len() as u64;
+        let mut operation = Some(ContainerOperation::Write(content));
+        let written = poll_fn(|cx| cell.poll_write(&mut operation, cx.waker())).await;
+        written.map_err(write_refused).inspect_err(|error| note_io_error(cell, error))
     }
 
     /// Commits and puts what was written on its way now; the client sees it although the servlet
@@ -201,7 +230,7 @@ impl Response {
                     .and_then(|()| hook.action(ActionCode::Flush).map_err(action_error));
                 flushed.inspect_err(|error| self.note_io_error(error))
             }
-            Hook::Worker { cell, .. } => cell
+            Hook::Worker { cell, .. } | Hook::Future { cell, .. } => cell
                 .call(None, Some(ContainerOperation::Flush), Look::Always)
                 .map(|_| ())
                 .map_err(call_error)
@@ -221,7 +250,7 @@ impl Response {
         }
         match self.hook.clone() {
             Hook::Core(_) => self.finish(),
-            Hook::Worker { cell, .. } => {
+            Hook::Worker { cell, .. } | Hook::Future { cell, .. } => {
                 self.inner.is_finished = true;
                 cell.call(None, Some(ContainerOperation::Close), Look::Always)
                     .map_err(call_error)?;
@@ -244,7 +273,7 @@ impl Response {
         let is_ready = match &self.hook {
             // A connection that failed takes everything: the write itself says so.
             Hook::Core(hook) => hook.drain_output().unwrap_or(true),
-            Hook::Worker { cell, .. } => cell.in_flight_bytes() == 0,
+            Hook::Worker { cell, .. } | Hook::Future { cell, .. } => cell.in_flight_bytes() == 0,
         };
         if !is_ready {
             cell.set_flag(Flag::WriteOwed);
@@ -275,6 +304,11 @@ impl Response {
             Hook::Worker { cell, .. } => {
                 cell.call(None, Some(operation), Look::Never).map_err(call_error)?;
             }
+            Hook::Future { .. } => {
+                return Err(Error::illegal_state(
+                    "an async fn servlet writes by awaiting write_async, without a write listener",
+                ));
+            }
         }
         self.inner.has_write_listener = true;
         cell.set_flag(Flag::WriteListened);
@@ -286,7 +320,7 @@ impl Response {
     pub fn is_committed(&self) -> bool {
         match &self.hook {
             Hook::Core(_) => self.inner.is_committed,
-            Hook::Worker { cell, .. } => cell.word().has(Flag::Committed),
+            Hook::Worker { cell, .. } | Hook::Future { cell, .. } => cell.word().has(Flag::Committed),
         }
     }
 
@@ -490,7 +524,7 @@ impl Response {
             Hook::Core(hook) if self.inner.has_write_listener => {
                 hook.drain_output().unwrap_or(true)
             }
-            Hook::Core(_) | Hook::Worker { .. } => true,
+            Hook::Core(_) | Hook::Worker { .. } | Hook::Future { .. } => true,
         }
     }
 
@@ -556,7 +590,7 @@ impl Response {
 
     /// Hands a change on a worker thread to the core. A request that is over has no use for it.
     fn forward(&self, operation: ContainerOperation) {
-        if let Hook::Worker { cell, .. } = &self.hook
+        if let Hook::Worker { cell, .. } | Hook::Future { cell, .. } = &self.hook
             && let Err(error) = cell.call(None, Some(operation), Look::WhenGathered)
         {
             tracing::debug!("a change of a response came too late: {error}");

@@ -93,6 +93,10 @@ pub trait ActionHook<O: Operation> {
     /// The cell of the exchange, if it has one.
     fn existing_cell(&self) -> Option<Arc<AsyncCell<O>>>;
 
+    /// Makes the request independent of the turn, for a future that takes it with it: its head is
+    /// a copy of its own, and its content comes through the cell's queue from now on.
+    fn detach(&self, request: &mut Request) -> Arc<AsyncCell<O>>;
+
     /// The core's clock.
     fn clock(&self) -> Clock;
 
@@ -117,8 +121,16 @@ pub trait ActionHook<O: Operation> {
 pub enum Hook<O: Operation> {
     /// The owner is the core.
     Core(Rc<dyn ActionHook<O>>),
-    /// The owner is a worker thread.
+    /// The owner is a worker thread, which may wait.
     Worker {
+        /// The exchange's cell.
+        cell: Arc<AsyncCell<O>>,
+        /// The core's clock.
+        clock: Clock,
+    },
+    /// The owner is a future on the core. Its steps go through the cell too, so that they keep
+    /// their place among those of others; nothing waits but by being awaited.
+    Future {
         /// The exchange's cell.
         cell: Arc<AsyncCell<O>>,
         /// The core's clock.
@@ -131,6 +143,7 @@ impl<O: Operation> Clone for Hook<O> {
         match self {
             Self::Core(hook) => Self::Core(Rc::clone(hook)),
             Self::Worker { cell, clock } => Self::Worker { cell: Arc::clone(cell), clock: *clock },
+            Self::Future { cell, clock } => Self::Future { cell: Arc::clone(cell), clock: *clock },
         }
     }
 }
@@ -140,7 +153,7 @@ impl<O: Operation> Hook<O> {
     pub fn existing_cell(&self) -> Option<Arc<AsyncCell<O>>> {
         match self {
             Self::Core(hook) => hook.existing_cell(),
-            Self::Worker { cell, .. } => Some(Arc::clone(cell)),
+            Self::Worker { cell, .. } | Self::Future { cell, .. } => Some(Arc::clone(cell)),
         }
     }
 
@@ -148,7 +161,7 @@ impl<O: Operation> Hook<O> {
     pub fn async_cell(&self, request: &mut Request) -> Arc<AsyncCell<O>> {
         match self {
             Self::Core(hook) => hook.async_cell(request),
-            Self::Worker { cell, .. } => Arc::clone(cell),
+            Self::Worker { cell, .. } | Self::Future { cell, .. } => Arc::clone(cell),
         }
     }
 
@@ -161,7 +174,7 @@ impl<O: Operation> Hook<O> {
     pub fn clock(&self) -> Clock {
         match self {
             Self::Core(hook) => hook.clock(),
-            Self::Worker { clock, .. } => *clock,
+            Self::Worker { clock, .. } | Self::Future { clock, .. } => *clock,
         }
     }
 }

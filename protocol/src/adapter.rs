@@ -1,5 +1,7 @@
 //! The container as the protocol sees it. Stands for Tomcat's `Adapter`.
 
+use std::task::Poll;
+
 use ringcat_engine::{
     connection_handler::SocketEvent, core_context::CoreMessage, current::ExchangeName,
     inbox::Inbox, sync::Arc,
@@ -31,6 +33,10 @@ pub trait Adapter: Sized + 'static {
 
     /// Runs the request. If it is not asynchronous afterwards, the response is finished.
     fn service(&self, call: Call<Self>) -> Serviced<Self::Note>;
+
+    /// The exchange is back from a future that ran it: the future has ended, which ends the round
+    /// that was begun for it, or was dropped, because somebody else ended the round.
+    fn end_task(&self, call: Call<Self>, end: TaskEnd) -> Exchange<Self::Note>;
 
     /// Something happened to an asynchronous request: a wake, room, a timeout, an error; or its
     /// second round, to finish the response. Tomcat's `asyncDispatch`.
@@ -69,8 +75,8 @@ pub trait Adapter: Sized + 'static {
     /// The response is finished or given up: the request's one line in the access log.
     fn log(&self, exchange: &mut Exchange<Self::Note>);
 
-    /// Whether an exchange belongs to a group, of which all are ended together.
-    fn is_of_group(&self, note: &Self::Note, group: u16) -> bool;
+    /// The group that an exchange belongs to, of which all are ended together.
+    fn group(&self, note: &Self::Note) -> Option<u16>;
 
     /// Drops operations that came too late to be applied, where a panic of their values is caught.
     fn discard(&self, operations: Vec<Self::Operation>);
@@ -97,7 +103,7 @@ pub enum Plan {
         /// Content bytes that are taken at most; more is 413.
         body_bytes_max: u64,
     },
-    /// Call `service` now; the servlet takes the body as it comes.
+    /// Call `service` now; the servlet, or its future, takes the body as it comes.
     AtEndOfHead,
     /// Call `service` now, on a worker thread, for the servlet may block.
     Delegate,
@@ -111,12 +117,46 @@ pub enum Serviced<N> {
     Returned(Exchange<N>),
     /// A worker thread has request and note; the response stays with the core.
     Delegated(Box<Response>),
+    /// A future on this core has request and note, in a round that was begun for it.
+    Pending(Pending<N>),
+}
+
+/// An exchange that a future on its core runs.
+pub struct Pending<N> {
+    /// Stays with the processor.
+    pub response: Box<Response>,
+    /// Has the rest.
+    pub task: Box<dyn LocalTask<N>>,
+}
+
+/// A future that owns the request and the container's note of an exchange. It writes to the
+/// exchange's cell, as another thread does; its core polls and drops it, inside a callback of the
+/// exchange.
+pub trait LocalTask<N> {
+    /// Goes on; ready when the exchange can be taken back. Not to be polled after that. Its waker
+    /// is [`AsyncCell::task_waker`].
+    fn poll(&mut self) -> Poll<()>;
+
+    /// Drops what still runs, where its panic is caught, and gives the parts back.
+    fn take_back(self: Box<Self>) -> Returned<N>;
+
+    /// As [`Adapter::group`].
+    fn group(&self) -> Option<u16>;
+}
+
+/// How a future that ran an exchange came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskEnd {
+    /// It was ready.
+    Ready,
+    /// It was dropped before.
+    Dropped,
 }
 
 /// What became of a [`Adapter::async_dispatch`] call.
 pub struct Dispatched<N> {
-    /// The exchange.
-    pub exchange: Exchange<N>,
+    /// The exchange, or the future that has it now. Never delegated.
+    pub serviced: Serviced<N>,
     /// Whether the connection can go on.
     pub is_connection_usable: bool,
     /// Whether a blocking servlet is the target of the dispatch: the exchange goes to

@@ -28,7 +28,7 @@ pub enum Flag {
     IoError,
     /// The peer ended its stream.
     PeerClosed,
-    /// Somebody waits for credit.
+    /// Somebody waits for credit, or to hear that the client has left.
     Waiters,
     /// Input can be read without waiting.
     ReadReady,
@@ -51,6 +51,8 @@ pub enum Flag {
     EndsOnPeerClose,
     /// The last callback of a request that is not asynchronous has returned: no round begins.
     StartBarred,
+    /// The future that runs the request was woken, and is to be polled.
+    PollDue,
     /// The exchange is over; the word serves no further event.
     Closed,
 }

@@ -82,6 +82,8 @@ pub struct RequestCounters {
     pub parked: Counter,
     /// Asynchronous rounds that timed out.
     pub timeouts: Counter,
+    /// Polls of futures that run requests, the first ones apart.
+    pub polls: Counter,
 }
 
 impl RequestCounters {
@@ -293,7 +295,7 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
                 self.process_exchange(cx, key, SocketEvent::OpenRead);
             }
             Message::TimeOutGroup(group) => {
-                self.time_out(cx, |adapter, note| adapter.is_of_group(note, group));
+                self.time_out(cx, |own| own == Some(group));
             }
             Message::GoOn(key) => {
                 if let Some(processor) = self.table.processor_mut(key) {
@@ -354,24 +356,23 @@ impl<A: Adapter> ConnectionHandler for ProtocolHandler<A> {
     fn on_closed(&mut self, cx: &mut Cx<A>, attachment: u64) {
         let key = ExchangeKey::from_u64(attachment);
         if let Some(mut processor) = self.table.detach(key) {
-            processor.abandon(&mut self.shared);
+            processor.abandon(&mut self.shared, name_of(cx, key));
         }
         self.table.close(cx, key);
         observe(&Observation::Ended { exchange: name_of(cx, key) });
     }
 
     fn on_drain_limit(&mut self, cx: &mut Cx<A>) {
-        self.time_out(cx, |_, _| true);
+        self.time_out(cx, |_| true);
     }
 }
 
 impl<A: Adapter> ProtocolHandler<A> {
     /// Parked exchanges time out through their listeners.
-    fn time_out(&mut self, cx: &mut Cx<A>, is_concerned: impl Fn(&A, &A::Note) -> bool) {
+    fn time_out(&mut self, cx: &mut Cx<A>, is_concerned: impl Fn(Option<u16>) -> bool) {
         for key in self.table.parked().to_vec() {
-            let processor = self.table.processor_mut(key);
-            let note = processor.and_then(|processor| processor.note());
-            if note.is_some_and(|note| is_concerned(&self.shared.adapter, note)) {
+            let Some(processor) = self.table.processor_mut(key) else { continue };
+            if is_concerned(processor.group(&self.shared.adapter)) {
                 self.shared.counters.timeouts.add(1);
                 self.process_exchange(cx, key, SocketEvent::Timeout);
             }

@@ -68,6 +68,22 @@ impl Request {
         }
     }
 
+    /// A request with this one's head and nothing of its content, for who looks at it while a future
+    /// has the request itself.
+    #[must_use]
+    pub fn copy_of_head(&mut self) -> Self {
+        let shared = Some(self.head.share());
+        Self {
+            head: RequestHead { lent: Head::default(), shared },
+            target: self.target,
+            framing: self.framing,
+            started: self.started,
+            uses_inbound: true,
+            ends_on_peer_close: self.ends_on_peer_close,
+            ..Self::new(self.peer, self.listener)
+        }
+    }
+
     /// The request target's path, undecoded; `/` where an absolute target has none.
     pub fn raw_path(&self) -> &[u8] {
         self.target.path(self.head.get().target())

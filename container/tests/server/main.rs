@@ -13,6 +13,7 @@ mod support;
 
 mod async_errors;
 mod async_life;
+mod async_servlets;
 mod async_timeouts;
 mod bodies;
 mod dispatches;

@@ -7,6 +7,7 @@ mod channel;
 mod client;
 mod journal;
 mod servlets;
+mod signal;
 mod socket;
 
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub(crate) use self::{
     client::{Conversation, Stream},
     journal::{Journal, Noting, Reaction},
     servlets::{blocking, handing_over, parking, streaming},
+    signal::Signal,
     socket::{Client, TestServer, builder},
 };
 

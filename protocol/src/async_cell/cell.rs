@@ -176,10 +176,20 @@ pub(super) struct Ops<O> {
     gathered_bytes: usize,
 }
 
-/// Who waits for credit.
+/// Who waits for credit, and who for the client's departure.
 #[derive(Default)]
 pub(super) struct Waiters {
-    pub(super) wakers: Vec<Waker>,
+    pub(super) others: Vec<Waker>,
+    /// The request's own future.
+    pub(super) own: Vec<Waker>,
+    /// Who waits for the client's departure.
+    pub(super) watchers: Vec<Waker>,
+}
+
+impl Waiters {
+    pub(super) fn is_empty(&self) -> bool {
+        self.others.is_empty() && self.own.is_empty() && self.watchers.is_empty()
+    }
 }
 
 impl<O> Ops<O> {
@@ -387,8 +397,8 @@ impl<O: Operation> AsyncCell<O> {
         Ok(effects)
     }
 
-    /// Sets a flag and answers the word before. Any thread; [`Flag::Busy`] and [`Flag::IoError`]
-    /// are the owner's and let waiting writers go on. [`Flag::Closed`] is set by
+    /// Sets a flag and answers the word before. Any thread; [`Flag::Busy`], [`Flag::IoError`] and
+    /// [`Flag::PeerClosed`] are the owner's and let those who wait go on. [`Flag::Closed`] is set by
     /// [`AsyncCell::close`] only.
     pub fn set_flag(&self, flag: Flag) -> Word {
         debug_assert!(!matches!(flag, Flag::Closed | Flag::Queued | Flag::Waiters));
@@ -455,7 +465,8 @@ impl<O: Operation> AsyncCell<O> {
         let left = std::mem::replace(&mut *ops, Ops::new());
         drop(ops);
         if let Some(waiters) = left.waiters {
-            waiters.wakers.into_iter().for_each(Waker::wake);
+            let Waiters { others, own, watchers } = *waiters;
+            others.into_iter().chain(own).chain(watchers).for_each(Waker::wake);
         }
         self.wake_readers();
         Some(left.list)

@@ -18,7 +18,7 @@ use ringcat_engine::{
 };
 
 use super::cell::{AsyncCell, Operation, Ops};
-use crate::async_state_machine::{Flag, Word};
+use crate::async_state_machine::{Flag, Side, Word};
 
 /// A write that was not accepted. The operation comes back.
 #[derive(Debug, PartialEq, Eq)]
@@ -164,16 +164,53 @@ impl<O: Operation> AsyncCell<O> {
     pub(super) fn wake_due_waiters(&self) {
         // A read that is a write: of two threads that come here one sees the other's doings.
         let word = Word::from_bits(self.word.fetch_or(0, Ordering::AcqRel));
-        let admission = self.admission(word, self.in_flight_bytes());
-        if !word.has(Flag::Waiters) || matches!(admission, Admission::Wait) {
+        let in_flight_bytes = self.in_flight_bytes();
+        let is_due = |asker| !matches!(self.admission(asker, word, in_flight_bytes), Admission::Wait);
+        let (others_due, own_due) = (is_due(Side::Other), is_due(Side::Request));
+        let watchers_due = is_client_gone(word);
+        if !word.has(Flag::Waiters) || !others_due && !own_due && !watchers_due {
             return;
         }
         let Some(mut ops) = self.try_lock() else { return };
-        let waiters = ops.waiters.take();
-        self.clear_flag(Flag::Waiters);
+        let mut due = Vec::new();
+        if let Some(waiters) = &mut ops.waiters {
+            if others_due {
+                due.append(&mut waiters.others);
+            }
+            if own_due {
+                due.append(&mut waiters.own);
+            }
+            if watchers_due {
+                due.append(&mut waiters.watchers);
+            }
+        }
+        self.forget_waiters_if_none(&mut ops);
         drop(ops);
-        if let Some(waiters) = waiters {
-            waiters.wakers.into_iter().for_each(Waker::wake);
+        due.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits for the client's departure: ready once it has ended its sending side, the connection
+    /// has failed, or the exchange is over. Any thread.
+    pub fn poll_client_gone(&self, waker: &Waker) -> Poll<()> {
+        if is_client_gone(self.word()) {
+            return Poll::Ready(());
+        }
+        let mut ops = self.lock();
+        // Closing takes the waiters away, and nobody would come for a later one.
+        if !self.word().has(Flag::Closed) {
+            register(&mut ops.waiters.get_or_insert_default().watchers, waker);
+            self.set_bits(Flag::Waiters);
+        }
+        drop(ops);
+        self.wake_due_waiters();
+        if is_client_gone(self.word()) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Nobody waits any more, unless somebody does. Inside the lock.
+    fn forget_waiters_if_none(&self, ops: &mut Ops<O>) {
+        if ops.waiters.as_ref().is_none_or(|waiters| waiters.is_empty()) {
+            ops.waiters = None;
+            self.clear_flag(Flag::Waiters);
         }
     }
 
@@ -184,13 +221,16 @@ impl<O: Operation> AsyncCell<O> {
     ) -> Result<(), WriteRefused<O>> {
         let mut ops = self.lock();
         interleave(Point::CellLocked);
-        let mut admission = self.admission(self.word(), self.in_flight_bytes());
+        // A future that waits for its own writes lets go of the thread: BUSY is no bar to that.
+        let asker = if waker.is_some() { self.side() } else { Side::Other };
+        let mut admission = self.admission(asker, self.word(), self.in_flight_bytes());
         if let (Admission::Wait, Some(waker)) = (admission, waker) {
-            ops.register(waker);
+            ops.register(asker, waker);
             let word = self.set_bits(Flag::Waiters);
             // A read that is a write: either the owner that gives credit back sees WAITERS, or
             // this thread sees the credit.
-            admission = self.admission(word, self.in_flight.fetch_add(0, Ordering::AcqRel));
+            let in_flight_bytes = self.in_flight.fetch_add(0, Ordering::AcqRel);
+            admission = self.admission(asker, word, in_flight_bytes);
         }
         let result = match admission {
             Admission::Accepted => Ok(self.push(&mut ops, operation)),
@@ -211,7 +251,7 @@ impl<O: Operation> AsyncCell<O> {
         Ok(())
     }
 
-    fn admission(&self, word: Word, in_flight_bytes: u64) -> Admission {
+    fn admission(&self, asker: Side, word: Word, in_flight_bytes: u64) -> Admission {
         if word.has(Flag::Closed) {
             return Admission::Closed;
         }
@@ -220,7 +260,7 @@ impl<O: Operation> AsyncCell<O> {
         }
         if in_flight_bytes < u64::from(self.limits.high_water_bytes) {
             Admission::Accepted
-        } else if !word.has(Flag::Busy) {
+        } else if !word.has(Flag::Busy) || asker == Side::Request {
             Admission::Wait
         } else if in_flight_bytes < u64::from(self.limits.backlog_bytes_max) {
             Admission::Accepted
@@ -232,12 +272,10 @@ impl<O: Operation> AsyncCell<O> {
     fn forget_waiter(&self, waker: &Waker) {
         let mut ops = self.lock();
         if let Some(waiters) = &mut ops.waiters {
-            waiters.wakers.retain(|other| !other.will_wake(waker));
-            if waiters.wakers.is_empty() {
-                ops.waiters = None;
-                self.clear_flag(Flag::Waiters);
-            }
+            waiters.others.retain(|other| !other.will_wake(waker));
+            waiters.own.retain(|other| !other.will_wake(waker));
         }
+        self.forget_waiters_if_none(&mut ops);
         let has_waiters = ops.waiters.is_some();
         drop(ops);
         if has_waiters {
@@ -247,10 +285,22 @@ impl<O: Operation> AsyncCell<O> {
 }
 
 impl<O> Ops<O> {
-    fn register(&mut self, waker: &Waker) {
-        let wakers = &mut self.waiters.get_or_insert_default().wakers;
-        if !wakers.iter().any(|other| other.will_wake(waker)) {
-            wakers.push(waker.clone());
+    fn register(&mut self, asker: Side, waker: &Waker) {
+        let waiters = self.waiters.get_or_insert_default();
+        match asker {
+            Side::Request => register(&mut waiters.own, waker),
+            Side::Other => register(&mut waiters.others, waker),
         }
     }
+}
+
+fn register(wakers: &mut Vec<Waker>, waker: &Waker) {
+    if !wakers.iter().any(|other| other.will_wake(waker)) {
+        wakers.push(waker.clone());
+    }
+}
+
+/// Whether nobody may be there to take the answer any more.
+fn is_client_gone(word: Word) -> bool {
+    word.has(Flag::PeerClosed) || word.has(Flag::IoError) || word.has(Flag::Closed)
 }

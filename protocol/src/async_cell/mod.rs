@@ -10,6 +10,7 @@
 //! | `cell` | the cell, a call from any thread, the owner's step |
 //! | `credit` | how much of a response may be on its way, and waiting for room |
 //! | `inbound` | body bytes on their way to a reader on another thread |
+//! | `task_waker` | the waker of the future that runs the request on its core |
 //!
 //! # Who touches what
 //!
@@ -56,6 +57,7 @@ mod cell;
 mod credit;
 mod inbound;
 mod mutant;
+mod task_waker;
 
 pub use self::{
     cell::{

@@ -23,7 +23,9 @@ use crate::{
     async_cell::{AsyncCell, CellLimits, Doorbell, Operation},
     async_state_machine::Flag,
     exchange_key::ExchangeKey,
-    http11::{date::DateCache, response_encoder::ResponseEncoder, response_head::CONTINUE},
+    http11::{
+        date::DateCache, head::Head, response_encoder::ResponseEncoder, response_head::CONTINUE,
+    },
     request::Request,
 };
 
@@ -52,6 +54,9 @@ pub(crate) struct CallState<O: Operation> {
     pub(crate) errno: Option<Errno>,
     pub(crate) credit_bytes: usize,
     pub(crate) deferred: Vec<O>,
+    /// The turn's storage of a head that a future does not need any more.
+    pub(crate) head_storage: Option<Head>,
+    pub(crate) is_inbound_ended: bool,
 }
 
 impl<O: Operation> CallState<O> {
@@ -203,6 +208,24 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
             cell.set_flag(Flag::PeerClosed);
         }
         call.cell = Some(Arc::clone(&cell));
+        cell
+    }
+
+    fn detach(&self, request: &mut Request) -> Arc<AsyncCell<O>> {
+        let cell = self.async_cell(request);
+        let mut call = self.call.borrow_mut();
+        let call = call.as_mut().expect("asks come from inside a call");
+        let storage = request.head.give_back(true);
+        call.head_storage.get_or_insert(storage);
+        request.uses_inbound = true;
+        // A reader that is inside right now gets the rest with the next look.
+        if cell.push_inbound(request.body.available()).is_some() {
+            request.body.clear_available();
+            if request.body.is_finished() && !std::mem::replace(&mut call.is_inbound_ended, true) {
+                cell.set_trailers(request.trailers.clone());
+                cell.finish_inbound();
+            }
+        }
         cell
     }
 

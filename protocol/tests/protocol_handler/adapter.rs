@@ -11,7 +11,7 @@ use ringcat_engine::sync::Arc;
 use ringcat_protocol::{
     SocketEvent,
     action_code::{ActionCode, Hook},
-    adapter::{Adapter, Call, Delegation, Dispatched, Plan, ResumeHandle, Returned, Serviced},
+    adapter::{Adapter, Call, Delegation, Dispatched, Plan, ResumeHandle, Returned, Serviced, TaskEnd},
     async_cell::{Advance, AsyncCell, CallError, Direction, Look, Operation, WriteRefused},
     async_state_machine::{AsyncState, Event, Side},
     exchange::Exchange,
@@ -370,8 +370,12 @@ impl Adapter for TestAdapter {
         (call.exchange, plan)
     }
 
-    fn is_of_group(&self, _note: &Note, _group: u16) -> bool {
-        false
+    fn group(&self, _note: &Note) -> Option<u16> {
+        None
+    }
+
+    fn end_task(&self, call: Call<Self>, _end: TaskEnd) -> Exchange<Note> {
+        call.exchange
     }
 
     fn discard(&self, operations: Vec<Op>) {
@@ -417,7 +421,8 @@ impl Adapter for TestAdapter {
         if !is_async() {
             finish(&mut exchange.response, &hook);
         }
-        Dispatched { exchange, is_connection_usable, is_for_worker: false }
+        let serviced = Serviced::Returned(exchange);
+        Dispatched { serviced, is_connection_usable, is_for_worker: false }
     }
 
     fn delegate(&self, delegation: Delegation<Self>, _hook: Hook<Op>) -> Serviced<Note> {

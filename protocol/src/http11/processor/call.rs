@@ -26,11 +26,35 @@ impl<A: Adapter> Http11Processor<A> {
         self.stage = Stage::Called;
         turn.cx.set_read_deadline(turn.conn, None);
         turn.shared.counters.requests.add(1);
-        self.with_call(turn, |adapter, call| match adapter.service(call) {
-            Serviced::Returned(exchange) => (exchange, ()),
-            Serviced::Delegated(_) => panic!("service delegated without being asked to"),
-        });
-        self.after_call(turn)
+        let exchange = self.exchange.take().expect("the core owns the exchange here");
+        let serviced = self.call_with(turn, exchange, |adapter, call| adapter.service(call));
+        self.after_service(turn, serviced)
+    }
+
+    /// Keeps what came back of the exchange, and goes on with it.
+    pub(super) fn after_service(
+        &mut self,
+        turn: &mut Turn<'_, A>,
+        serviced: Serviced<A::Note>,
+    ) -> SocketState {
+        match serviced {
+            Serviced::Returned(exchange) => {
+                self.exchange = Some(exchange);
+                self.stage = Stage::Called;
+                self.after_call(turn)
+            }
+            Serviced::Delegated(response) => {
+                self.delegated = Some(response);
+                self.stage = Stage::Delegated;
+                self.service_delegated(turn)
+            }
+            Serviced::Pending(pending) => {
+                self.delegated = Some(pending.response);
+                self.task = Some(pending.task);
+                self.stage = Stage::Pending;
+                SocketState::Long
+            }
+        }
     }
 
     pub(super) fn after_call(&mut self, turn: &mut Turn<'_, A>) -> SocketState {
@@ -83,12 +107,23 @@ impl<A: Adapter> Http11Processor<A> {
         f: impl FnOnce(&A, Call<A>) -> (Exchange<A::Note>, R),
     ) -> R {
         let exchange = self.exchange.take().expect("the core owns the exchange here");
+        let (exchange, result) = self.call_with(turn, exchange, f);
+        self.exchange = Some(exchange);
+        result
+    }
+
+    /// As [`Self::with_call`], for calls that may not give the exchange back.
+    pub(super) fn call_with<R>(
+        &mut self,
+        turn: &mut Turn<'_, A>,
+        exchange: Exchange<A::Note>,
+        f: impl FnOnce(&A, Call<A>) -> R,
+    ) -> R {
         let name = turn.name();
         self.enter(turn);
         let hook = Rc::clone(&turn.shared.hook) as Rc<dyn ActionHook<A::Operation>>;
         let call = Call { exchange, hook: Hook::Core(hook), name };
-        let (exchange, result) = Current::in_exchange(name, || f(&turn.shared.adapter, call));
-        self.exchange = Some(exchange);
+        let result = Current::in_exchange(name, || f(&turn.shared.adapter, call));
         self.leave(turn);
         result
     }
@@ -136,6 +171,8 @@ impl<A: Adapter> Http11Processor<A> {
                 errno,
                 credit_bytes: 0,
                 deferred: Vec::new(),
+                head_storage: None,
+                is_inbound_ended: self.is_inbound_ended,
             },
         );
     }
@@ -147,6 +184,10 @@ impl<A: Adapter> Http11Processor<A> {
         self.is_ack_due = call.is_ack_due;
         self.credit_bytes += call.credit_bytes;
         self.deferred.extend(call.deferred);
+        self.is_inbound_ended = call.is_inbound_ended;
+        if let Some(storage) = call.head_storage {
+            turn.shared.put_head(storage);
+        }
         let mut queued_bytes = 0;
         if let Some(socket) = turn.cx.socket_mut(turn.conn) {
             socket.out = call.out;

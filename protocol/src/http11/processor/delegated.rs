@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     action_code::{ActionHook, Hook},
-    adapter::{Adapter, Delegation, ResumeHandle, Returned, Serviced},
+    adapter::{Adapter, Delegation, ResumeHandle, Returned},
     async_cell::{Operation, Took},
     async_state_machine::{AsyncState, Flag},
     exchange::Exchange,
@@ -97,18 +97,7 @@ impl<A: Adapter> Http11Processor<A> {
             turn.shared.adapter.delegate(delegation, Hook::Core(hook))
         });
         self.leave(turn);
-        match serviced {
-            Serviced::Returned(exchange) => {
-                self.exchange = Some(exchange);
-                self.stage = Stage::Called;
-                self.after_call(turn)
-            }
-            Serviced::Delegated(response) => {
-                self.delegated = Some(response);
-                self.stage = Stage::Delegated;
-                self.service_delegated(turn)
-            }
-        }
+        self.after_service(turn, serviced)
     }
 
     /// Moves body bytes to the worker, and the worker's output to the connection.
@@ -119,8 +108,15 @@ impl<A: Adapter> Http11Processor<A> {
         {
             return self.resume(turn, returned);
         }
-        let Some(cell) = self.cell.clone() else { return SocketState::Suspended };
-        let Some(socket) = turn.cx.socket_mut(turn.conn) else { return SocketState::Suspended };
+        self.feed_inbound(turn);
+        SocketState::Suspended
+    }
+
+    /// Moves body bytes to the cell's queue, for whoever has the exchange, and receives more while
+    /// the queue has room.
+    pub(super) fn feed_inbound(&mut self, turn: &mut Turn<'_, A>) {
+        let Some(cell) = self.cell.clone() else { return };
+        let Some(socket) = turn.cx.socket_mut(turn.conn) else { return };
         // The cell's own mark: a reader asks for more when it has fallen below half of that.
         let high_water = turn.shared.options.cell.high_water_bytes as usize;
         let mut failed = None;
@@ -172,7 +168,6 @@ impl<A: Adapter> Http11Processor<A> {
             turn.cx.set_read_interest(turn.conn, false);
             turn.cx.set_read_deadline(turn.conn, None);
         }
-        SocketState::Suspended
     }
 
     /// Applies what the worker asked for; `false` if a caller holds the list right now.

@@ -7,13 +7,14 @@ use std::net::SocketAddr;
 
 use ringcat_engine::{
     connection_handler::{SocketEvent, SocketState},
+    current::ExchangeName,
     key::ListenerId,
     sync::Arc,
 };
 
 use super::turn::Turn;
 use crate::{
-    adapter::{Adapter, Returned},
+    adapter::{Adapter, LocalTask, Returned},
     async_cell::AsyncCell,
     exchange::Exchange,
     http11::{body_decoder::BodyDecoder, head::HeadParser, response_encoder::ResponseEncoder},
@@ -26,7 +27,10 @@ use crate::{
 /// One HTTP/1.1 exchange and what carries it.
 pub(crate) struct Http11Processor<A: Adapter> {
     pub(super) exchange: Option<Exchange<A::Note>>,
+    /// The response of an exchange that a worker or a future has.
     pub(super) delegated: Option<Box<Response>>,
+    /// The future that has the exchange.
+    pub(super) task: Option<Box<dyn LocalTask<A::Note>>>,
     /// What a worker gave back and the core did not go on with yet.
     pub(super) returned: Option<Returned<A::Note>>,
     pub(super) deferred: Vec<A::Operation>,
@@ -75,6 +79,8 @@ pub(super) enum Stage {
     Called,
     /// A worker thread has it.
     Delegated,
+    /// A future on this core has it.
+    Pending,
     /// It is over; the rest of its body is read and dropped.
     Swallowing,
 }
@@ -89,6 +95,7 @@ impl<A: Adapter> Http11Processor<A> {
         Self {
             exchange: Some(exchange),
             delegated: None,
+            task: None,
             returned: None,
             deferred: Vec::new(),
             cell: None,
@@ -130,6 +137,11 @@ impl<A: Adapter> Http11Processor<A> {
             return SocketState::Long;
         }
         self.lend_buffer(turn.shared);
+        if self.stage == Stage::Pending
+            && let Some(state) = self.process_pending(turn, event)
+        {
+            return state;
+        }
         let unsettled = self.settle_callback(turn, event);
         let mut event = event;
         let state = loop {
@@ -155,6 +167,16 @@ impl<A: Adapter> Http11Processor<A> {
             if state == SocketState::Closed {
                 break state;
             }
+            // A future that began just now.
+            let state = if self.stage == Stage::Pending {
+                if let Some(state) = self.process_pending(turn, SocketEvent::OpenRead) {
+                    return state;
+                }
+                self.event_put_off = None;
+                self.after_call(turn)
+            } else {
+                state
+            };
             let has_own_post = turn.shared.doorbell.take_own_post();
             if has_own_post && self.is_async() {
                 // What this callback asked of other exchanges of the core comes before its own end.
@@ -198,14 +220,19 @@ impl<A: Adapter> Http11Processor<A> {
         self.cell.as_ref()
     }
 
-    /// The container's part of the exchange, while the core has it.
-    pub(crate) fn note(&self) -> Option<&A::Note> {
-        self.exchange.as_ref().map(|exchange| &*exchange.note)
+    /// The group that the exchange belongs to, unless a worker has it.
+    pub(crate) fn group(&self, adapter: &A) -> Option<u16> {
+        match (&self.exchange, &self.task) {
+            (Some(exchange), _) => adapter.group(&exchange.note),
+            (None, Some(task)) => task.group(),
+            (None, None) => None,
+        }
     }
 
     /// The server stops under an exchange: what other threads still hold becomes illegal.
-    pub(crate) fn abandon(&mut self, shared: &mut Shared<A>) {
+    pub(crate) fn abandon(&mut self, shared: &mut Shared<A>, name: ExchangeName) {
         drop(self.close_cell(shared));
+        self.drop_task(name);
         if let Some(exchange) = &mut self.exchange {
             shared.adapter.recycle(&mut exchange.note);
         }
@@ -233,6 +260,7 @@ impl<A: Adapter> Http11Processor<A> {
         let Self {
             exchange,
             delegated,
+            task,
             returned,
             deferred,
             cell: _,
@@ -264,6 +292,8 @@ impl<A: Adapter> Http11Processor<A> {
         exchange.response.recycle();
         shared.adapter.recycle(&mut exchange.note);
         *delegated = None;
+        debug_assert!(task.is_none(), "a future ends before its exchange");
+        *task = None;
         *returned = None;
         deferred.clear();
         *parser = HeadParser::default();
@@ -346,8 +376,10 @@ impl<A: Adapter> Http11Processor<A> {
     }
 
     pub(super) fn lend_buffer(&mut self, shared: &mut Shared<A>) {
-        if let Some(exchange) = self.exchange.as_mut() {
-            exchange.response.lend_buffer(&mut shared.buffer);
+        let own = self.exchange.as_mut().map(|exchange| &mut exchange.response);
+        let response = own.or(self.delegated.as_mut().filter(|_| self.stage == Stage::Pending));
+        if let Some(response) = response {
+            response.lend_buffer(&mut shared.buffer);
         }
     }
 }

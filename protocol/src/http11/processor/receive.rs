@@ -34,7 +34,7 @@ impl<A: Adapter> Http11Processor<A> {
                 Stage::Head => self.read_head(turn),
                 Stage::Collecting { body_bytes_max } => self.collect_body(turn, body_bytes_max),
                 Stage::Swallowing => self.swallow(turn),
-                Stage::Called | Stage::Delegated => return SocketState::Long,
+                Stage::Called | Stage::Delegated | Stage::Pending => return SocketState::Long,
             };
             match state {
                 // The exchange moved on to its next stage.
@@ -217,7 +217,11 @@ impl<A: Adapter> Http11Processor<A> {
             Stage::Collecting { body_bytes_max } => {
                 usize::try_from(body_bytes_max.saturating_add(1)).unwrap_or(usize::MAX)
             }
-            Stage::Head | Stage::Called | Stage::Delegated | Stage::Swallowing => {
+            Stage::Head
+            | Stage::Called
+            | Stage::Delegated
+            | Stage::Pending
+            | Stage::Swallowing => {
                 turn.shared.options.body_high_water_bytes
             }
         };

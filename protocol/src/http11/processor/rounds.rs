@@ -18,7 +18,7 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    adapter::Adapter,
+    adapter::{Adapter, Serviced},
     async_cell::{AsyncCell, Operation, Took},
     async_state_machine::{AsyncState, Event, Flag, Outcome, transition},
     protocol_error::BODY_CUT,
@@ -243,15 +243,17 @@ impl<A: Adapter> Http11Processor<A> {
         self.event_put_off = None;
         let before = self.content_for_listener();
         let was_dispatching = self.is_dispatching();
-        let (is_usable, is_for_worker) = self.with_call(turn, |adapter, call| {
-            let dispatched = adapter.async_dispatch(call, event);
-            let verdict = (dispatched.is_connection_usable, dispatched.is_for_worker);
-            (dispatched.exchange, verdict)
-        });
-        if !is_usable {
+        let exchange = self.exchange.take().expect("the core owns the exchange here");
+        let dispatched =
+            self.call_with(turn, exchange, |adapter, call| adapter.async_dispatch(call, event));
+        if !dispatched.is_connection_usable {
             self.encoder.keep_alive = false;
         }
-        if is_for_worker {
+        match dispatched.serviced {
+            Serviced::Returned(exchange) => self.exchange = Some(exchange),
+            serviced => return self.after_service(turn, serviced),
+        }
+        if dispatched.is_for_worker {
             return self.delegate(turn);
         }
         self.is_dispatch_dropped =

@@ -1,0 +1,48 @@
+//! A future that a test makes ready, from whichever thread.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Waker},
+};
+
+/// Ready once it was given; clones share that, and the last one that was polled is woken.
+#[derive(Clone, Default)]
+pub(crate) struct Signal(Arc<Mutex<(bool, Option<Waker>)>>);
+
+impl Signal {
+    /// Makes it ready.
+    pub(crate) fn give(&self) {
+        let waker = {
+            let mut state = self.0.lock().unwrap();
+            state.0 = true;
+            state.1.take()
+        };
+        // Outside the lock: in a simulation others may run inside a wake.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Wakes who waits, for nothing.
+    pub(crate) fn wake_only(&self) {
+        let waker = self.0.lock().unwrap().1.clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Future for Signal {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.0.lock().unwrap();
+        if state.0 {
+            return Poll::Ready(());
+        }
+        state.1 = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
