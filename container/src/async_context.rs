@@ -323,7 +323,7 @@ impl std::fmt::Debug for AsyncContext {
 #[derive(Clone)]
 pub struct AsyncRequest {
     head: Arc<Head>,
-    cell: Arc<AsyncCell<ContainerOperation>>,
+    pub(crate) cell: Arc<AsyncCell<ContainerOperation>>,
 }
 
 impl AsyncRequest {
@@ -403,8 +403,17 @@ impl AsyncRequest {
         self.cell.is_inbound_consumed()
     }
 
+    /// The owner is to leave content where any thread reads it, and this thread reads it now.
+    pub(crate) fn want_content(&self) {
+        // Before the bytes are taken, or the owner could see them gone and nobody at work.
+        self.cell.set_flag(Flag::ReaderInside);
+        if !self.cell.set_flag(Flag::InboundWanted).has(Flag::InboundWanted) {
+            self.cell.post_look();
+        }
+    }
+
     /// The thread is through with the bytes that it read.
-    fn leave_bytes(&self) {
+    pub(crate) fn leave_bytes(&self) {
         let was_inside = self.cell.clear_flag(Flag::ReaderInside).has(Flag::ReaderInside);
         if was_inside && self.cell.is_inbound_consumed() {
             // The owner has a listener to tell of the end.
@@ -433,7 +442,7 @@ impl AsyncRequest {
     }
 }
 
-fn read_error(error: std::io::Error) -> Error {
+pub(crate) fn read_error(error: std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::ConnectionAborted => call_error(CallError::Closed),
         std::io::ErrorKind::WouldBlock => {
@@ -450,7 +459,7 @@ fn read_error(error: std::io::Error) -> Error {
 /// core.
 #[derive(Clone)]
 pub struct AsyncResponse {
-    cell: Arc<AsyncCell<ContainerOperation>>,
+    pub(crate) cell: Arc<AsyncCell<ContainerOperation>>,
     write_timeout: Duration,
 }
 

@@ -50,11 +50,7 @@ pub trait AsyncServlet: Send + Sync + 'static {
     /// # Errors
     /// As [`Servlet::service`](crate::Servlet::service); once the request is asynchronous its
     /// listeners are told, by `on_error`, before the error report goes out.
-    fn service(
-        &self,
-        req: &mut Request,
-        res: &mut Response,
-    ) -> impl Future<Output = Result<()>>;
+    fn service(&self, req: &mut Request, res: &mut Response) -> impl Future<Output = Result<()>>;
 
     /// Called once, before the first request.
     ///

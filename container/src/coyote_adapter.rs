@@ -344,9 +344,9 @@ impl Adapter for CoyoteAdapter {
                 }
             }
             (TaskEnd::Ready, _) if is_own_round => {
-                let completed = request.cell().map(|cell| {
-                    cell.call(Some(Event::Complete(Side::Request)), None, Look::Never)
-                });
+                let completed = request
+                    .cell()
+                    .map(|cell| cell.call(Some(Event::Complete(Side::Request)), None, Look::Never));
                 if let Some(Err(error)) = completed {
                     tracing::debug!("a request was ended while its future returned: {error}");
                 }

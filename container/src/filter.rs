@@ -2,8 +2,15 @@
 //! Stands for `Filter` and `ApplicationFilterChain`.
 
 use crate::{
-    async_support::Barring, container::{ContainerTree, ServletKind}, error::Result, guard::guard, mapper::Mapping,
-    request::Request, request_wrapper::RequestWrapper, response::Response, servlet_task,
+    async_support::Barring,
+    container::{ContainerTree, ServletKind},
+    error::Result,
+    guard::guard,
+    mapper::Mapping,
+    request::Request,
+    request_wrapper::RequestWrapper,
+    response::Response,
+    servlet_task,
 };
 
 /// Sees requests on their way to servlets and responses on their way back. One instance serves

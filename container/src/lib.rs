@@ -48,6 +48,7 @@
 //! | [`context`] | an application: servlets, filters, patterns |
 //! | [`servlet`], [`filter`], [`valve`] | what applications and operators write |
 //! | [`request`], [`response`] | what they are called with |
+//! | [`async_servlet`], [`async_io`] | servlets that are an `async fn`, and what they await |
 //! | [`async_context`], [`async_listener`] | requests that let go of the thread |
 //! | [`mapper`], [`uri`], [`url_pattern`] | from the target to the servlet |
 //! | [`access_log`], [`error_report`] | what a request leaves behind |
@@ -58,6 +59,7 @@ pub mod async_context;
 mod async_end;
 mod async_error;
 pub mod async_handle;
+pub mod async_io;
 pub mod async_listener;
 pub mod async_servlet;
 mod async_steps;
@@ -98,6 +100,7 @@ pub use crate::{
     access_log::{AccessLog, AccessLogFormat, AccessLogTarget},
     async_context::{AsyncContext, AsyncRequest, AsyncResponse, Content},
     async_handle::AsyncHandle,
+    async_io::Cancellation,
     async_listener::{AsyncEvent, AsyncListener, ReadListener, WriteListener},
     async_servlet::AsyncServlet,
     context::Context,

@@ -2,7 +2,7 @@
 //! by value for the length of a call; servlets see it without lifetimes. Stands for
 //! `HttpServletRequest` and `connector.Request`.
 
-use std::{any::Any, borrow::Cow, future::poll_fn, net::SocketAddr, time::Duration};
+use std::{any::Any, borrow::Cow, net::SocketAddr, time::Duration};
 
 use ringcat_engine::{backend::Errno, sync::Arc};
 use ringcat_protocol::{
@@ -240,42 +240,8 @@ impl Request {
         }
     }
 
-    /// As [`Request::read`], and waits for content to come; for `async fn` servlets. Elsewhere it
-    /// is that call.
-    ///
-    /// # Errors
-    /// The content is broken or the client left.
-    pub async fn read_async(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        let Hook::Future { cell, .. } = &self.hook else { return self.read(buffer) };
-        let read = poll_fn(|cx| cell.poll_read(buffer, cx.waker())).await;
-        let read = read.map_err(worker_read_error);
-        let count = read.inspect_err(|error| note_io_error(cell, error))?;
-        Ok(self.note_read(count, buffer.len()))
-    }
-
-    /// Reads the rest of the content as it comes; for `async fn` servlets.
-    ///
-    /// # Errors
-    /// As [`Request::read_async`]; a protocol violation (413) past `bytes_max`.
-    pub async fn read_to_end_async(&mut self, bytes_max: usize) -> Result<Vec<u8>> {
-        let mut content = Vec::new();
-        let mut piece = [0; 8192];
-        loop {
-            match self.read_async(&mut piece).await? {
-                0 => return Ok(content),
-                count if content.len() + count > bytes_max => {
-                    return Err(Error::protocol_violation(
-                        413,
-                        "the content is larger than the servlet takes",
-                    ));
-                }
-                count => content.extend_from_slice(&piece[..count]),
-            }
-        }
-    }
-
     /// What a read of the queue means for the request: at the end the trailers are there.
-    fn note_read(&mut self, count: usize, wanted: usize) -> usize {
+    pub(crate) fn note_read(&mut self, count: usize, wanted: usize) -> usize {
         if count == 0
             && wanted > 0
             && let Some(cell) = self.cell()

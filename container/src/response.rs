@@ -3,10 +3,7 @@
 //! questions from and hands every change to the core as an operation. Stands for
 //! `HttpServletResponse`, `connector.Response` and `OutputBuffer`.
 
-use std::{
-    future::poll_fn,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use ringcat_protocol::{
@@ -17,7 +14,7 @@ use ringcat_protocol::{
 };
 
 use crate::{
-    async_context::{Content, call_error, note_io_error, write_refused},
+    async_context::{call_error, note_io_error, write_refused},
     async_listener::WriteListener,
     error::{Error, Result},
     operation::ContainerOperation,
@@ -192,26 +189,6 @@ impl Response {
         }
     }
 
-    /// As [`Response::write`], and waits while more than the high-water mark (64 KiB) is unsent;
-    /// for `async fn` servlets. Elsewhere it is that call.
-    ///
-    /// # Errors
-    /// As [`Response::write`].
-    pub async fn write_async(&mut self, content: impl Into<Content>) -> Result<()> {
-        let content = content.into().0;
-        let Hook::Future { cell, .. } = &self.hook else { return self.write(&content) };
-        if let Some(refused) = self.refused.take() {
-            return Err(refused);
-        }
-        if self.inner.is_finished || self.inner.is_suspended {
-            return Ok(());
-        }
-        self.inner.written_bytes += content.len() as u64;
-        let mut operation = Some(ContainerOperation::Write(content));
-        let written = poll_fn(|cx| cell.poll_write(&mut operation, cx.waker())).await;
-        written.map_err(write_refused).inspect_err(|error| note_io_error(cell, error))
-    }
-
     /// Commits and puts what was written on its way now; the client sees it although the servlet
     /// works on.
     ///
@@ -320,7 +297,9 @@ impl Response {
     pub fn is_committed(&self) -> bool {
         match &self.hook {
             Hook::Core(_) => self.inner.is_committed,
-            Hook::Worker { cell, .. } | Hook::Future { cell, .. } => cell.word().has(Flag::Committed),
+            Hook::Worker { cell, .. } | Hook::Future { cell, .. } => {
+                cell.word().has(Flag::Committed)
+            }
         }
     }
 

@@ -135,8 +135,8 @@ pub(crate) fn run(mapping: Mapping, req: &mut Request, res: &mut Response) -> Re
 fn unsupported(tree: &ContainerTree, mapping: Mapping, place: &str) -> Error {
     let name = tree.wrapper(mapping).map_or("", |wrapper| &wrapper.name);
     Error::unsupported(format!(
-        "servlet {name} is an async fn and cannot run in {place}: its future needs a request of its \
-         own on the core; dispatch to it by an AsyncContext, or forward from a plain servlet"
+        "servlet {name} is an async fn and cannot run in {place}: its future needs a request of \
+         its own on the core; dispatch to it by an AsyncContext, or forward from a plain servlet"
     ))
 }
 

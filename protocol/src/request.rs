@@ -68,8 +68,8 @@ impl Request {
         }
     }
 
-    /// A request with this one's head and nothing of its content, for who looks at it while a future
-    /// has the request itself.
+    /// A request with this one's head and nothing of its content, for who looks at it while a
+    /// future has the request itself.
     #[must_use]
     pub fn copy_of_head(&mut self) -> Self {
         let shared = Some(self.head.share());

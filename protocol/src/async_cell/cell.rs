@@ -398,8 +398,8 @@ impl<O: Operation> AsyncCell<O> {
     }
 
     /// Sets a flag and answers the word before. Any thread; [`Flag::Busy`], [`Flag::IoError`] and
-    /// [`Flag::PeerClosed`] are the owner's and let those who wait go on. [`Flag::Closed`] is set by
-    /// [`AsyncCell::close`] only.
+    /// [`Flag::PeerClosed`] are the owner's and let those who wait go on. [`Flag::Closed`] is set
+    /// by [`AsyncCell::close`] only.
     pub fn set_flag(&self, flag: Flag) -> Word {
         debug_assert!(!matches!(flag, Flag::Closed | Flag::Queued | Flag::Waiters));
         let before = self.set_bits(flag);

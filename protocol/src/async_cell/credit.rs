@@ -165,7 +165,8 @@ impl<O: Operation> AsyncCell<O> {
         // A read that is a write: of two threads that come here one sees the other's doings.
         let word = Word::from_bits(self.word.fetch_or(0, Ordering::AcqRel));
         let in_flight_bytes = self.in_flight_bytes();
-        let is_due = |asker| !matches!(self.admission(asker, word, in_flight_bytes), Admission::Wait);
+        let is_due =
+            |asker| !matches!(self.admission(asker, word, in_flight_bytes), Admission::Wait);
         let (others_due, own_due) = (is_due(Side::Other), is_due(Side::Request));
         let watchers_due = is_client_gone(word);
         if !word.has(Flag::Waiters) || !others_due && !own_due && !watchers_due {

@@ -11,7 +11,9 @@ use ringcat_engine::sync::Arc;
 use ringcat_protocol::{
     SocketEvent,
     action_code::{ActionCode, Hook},
-    adapter::{Adapter, Call, Delegation, Dispatched, Plan, ResumeHandle, Returned, Serviced, TaskEnd},
+    adapter::{
+        Adapter, Call, Delegation, Dispatched, Plan, ResumeHandle, Returned, Serviced, TaskEnd,
+    },
     async_cell::{Advance, AsyncCell, CallError, Direction, Look, Operation, WriteRefused},
     async_state_machine::{AsyncState, Event, Side},
     exchange::Exchange,

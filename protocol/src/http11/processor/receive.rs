@@ -217,11 +217,7 @@ impl<A: Adapter> Http11Processor<A> {
             Stage::Collecting { body_bytes_max } => {
                 usize::try_from(body_bytes_max.saturating_add(1)).unwrap_or(usize::MAX)
             }
-            Stage::Head
-            | Stage::Called
-            | Stage::Delegated
-            | Stage::Pending
-            | Stage::Swallowing => {
+            Stage::Head | Stage::Called | Stage::Delegated | Stage::Pending | Stage::Swallowing => {
                 turn.shared.options.body_high_water_bytes
             }
         };
