@@ -61,7 +61,7 @@ impl Response {
     /// As [`Response::write`].
     pub async fn write_async(&mut self, content: impl Into<Content>) -> Result<()> {
         let content = content.into().0;
-        let Hook::Future { cell, .. } = &self.hook else { return self.write(&content) };
+        let Hook::Future { cell, .. } = self.hook.clone() else { return self.write(&content) };
         if let Some(refused) = self.take_refused() {
             return Err(refused);
         }
@@ -71,7 +71,7 @@ impl Response {
         self.inner.written_bytes += content.len() as u64;
         let mut operation = Some(ContainerOperation::Write(content));
         let written = poll_fn(|cx| cell.poll_write(&mut operation, cx.waker())).await;
-        written.map_err(write_refused).inspect_err(|error| note_io_error(cell, error))
+        written.map_err(write_refused).inspect_err(|error| note_io_error(&cell, error))
     }
 }
 

@@ -9,8 +9,11 @@ use ringcat::{
 };
 
 use crate::{
-    simulated::{TestServer, await_rest, builder, simulated, spawn},
-    support::{Journal, Noting, Signal, channel, parking, take, wait_until},
+    simulated::{TestServer, await_rest, builder, simulated, sleep, spawn},
+    support::{
+        Journal, Noting, Signal, block_on, channel, handing_over, parking, streaming, take,
+        wait_until,
+    },
 };
 
 /// Notes that it was dropped.
@@ -523,5 +526,111 @@ fn a_drain_ends_what_waits_through_its_listeners() {
             journal.entries(),
             ["waits", "dropped", "round.on_timeout", "round.on_complete"]
         );
+    });
+}
+
+#[test]
+fn a_future_of_another_thread_reads_writes_and_waits_for_credit() {
+    simulated(|| {
+        let (sender, contexts) = channel();
+        let context = Context::new("").servlet(
+            "/",
+            streaming(move |req, _res| {
+                sender.send(req.start_async()?);
+                Ok(())
+            }),
+        );
+        let server = TestServer::start(context);
+        let mut client = server.client();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc");
+        let context = take(&contexts);
+        server.await_parked(1);
+        let read = Journal::default();
+        let seen = read.clone();
+        let thread = spawn(move || {
+            block_on(async {
+                let (request, response) = (context.request().unwrap(), context.response().unwrap());
+                let mut piece = [0; 100];
+                loop {
+                    let count = request.read_async(&mut piece).await.unwrap();
+                    seen.note(String::from_utf8_lossy(&piece[..count]));
+                    if count == 0 {
+                        break;
+                    }
+                }
+                for _ in 0..100 {
+                    response.write_async(vec![b'x'; 20_000]).await.unwrap();
+                    seen.note("written");
+                }
+                context.complete().unwrap();
+            });
+        });
+        read.wait_for("abc");
+        client.send("def");
+        read.wait_for("def");
+        client.send("ghi");
+        let written = await_rest(|| read.count("written"));
+        assert!(written < 40, "{written} pieces were taken for a client that reads nothing");
+        let answer = client.answer();
+        assert!(answer.is_whole);
+        assert_eq!(answer.body.len(), 2_000_000);
+        thread.join();
+    });
+}
+
+#[test]
+fn a_cancellation_fires_when_the_client_may_be_gone() {
+    simulated(|| {
+        let (servlet, contexts) = handing_over();
+        let server = TestServer::start(Context::new("").servlet("/", servlet));
+        for is_reset in [false, true] {
+            let mut client = server.client();
+            client.ask("GET /");
+            let context = take(&contexts);
+            let cancellation = context.cancellation();
+            assert!(!cancellation.is_cancelled());
+            let watched = cancellation.clone();
+            let thread = spawn(move || block_on(watched.cancelled()));
+            sleep(Duration::from_secs(1));
+            assert!(!cancellation.is_cancelled() && !thread.is_finished());
+            if is_reset {
+                client.reset();
+                thread.join();
+            } else {
+                client.shutdown_write();
+                thread.join();
+                assert!(context.peer_closed());
+                context.response().unwrap().write("for who is half gone").unwrap();
+                context.complete().unwrap();
+                client.answer().expect(200, "for who is half gone");
+            }
+            assert!(cancellation.is_cancelled());
+        }
+        // One that nothing happens to fires when the request is over.
+        let mut client = server.client();
+        client.ask("GET /");
+        let context = take(&contexts);
+        let cancellation = context.cancellation();
+        let thread = spawn(move || block_on(cancellation.cancelled()));
+        context.complete().unwrap();
+        thread.join();
+        client.answer().expect(200, "");
+    });
+}
+
+#[test]
+fn a_future_hears_that_its_client_is_half_gone() {
+    simulated(|| {
+        let context = Context::new("").async_get("/", async |req, res| {
+            Yield(false).await;
+            req.async_context()?.cancellation().cancelled().await;
+            res.write("still wanted")
+        });
+        let server = TestServer::start(context);
+        let mut client = server.client();
+        client.ask("GET /");
+        server.await_parked(1);
+        client.shutdown_write();
+        client.answer().expect(200, "still wanted");
     });
 }

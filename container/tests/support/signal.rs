@@ -1,4 +1,4 @@
-//! A future that a test makes ready, from whichever thread.
+//! A future that a test makes ready, from whichever thread; and a thread that runs one.
 
 use std::{
     future::Future,
@@ -6,6 +6,10 @@ use std::{
     sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
 };
+
+use ringcat_engine::parker::Parker;
+
+use super::PATIENCE;
 
 /// Ready once it was given; clones share that, and the last one that was polled is woken.
 #[derive(Clone, Default)]
@@ -44,5 +48,18 @@ impl Future for Signal {
         }
         state.1 = Some(cx.waker().clone());
         Poll::Pending
+    }
+}
+
+/// Runs a future on the calling thread, which waits.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let parker = Arc::new(Parker::new(Some(PATIENCE)));
+    let waker = Waker::from(Arc::clone(&parker));
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        assert!(parker.park(), "the future waited in vain");
     }
 }
