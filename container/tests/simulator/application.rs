@@ -25,6 +25,7 @@ use ringcat_engine::{
 use crate::{
     checkers::Seen,
     foreign::{self, decide},
+    futures::Futures,
     plan::{End, Kind, Plan, tagged},
     run::{Moment, now, run},
     writing::Writing,
@@ -37,6 +38,7 @@ pub(crate) fn context() -> Context {
         .named_servlet("async", &["/async/*"], Asynchronous { mode: ServiceMode::Collected })
         .named_servlet("blocking", &["/blocking/*"], Asynchronous { mode: ServiceMode::Blocking })
         .named_servlet("reader", &["/reader/*"], Reader)
+        .named_async_servlet("future", &["/future/*"], Futures)
         .named_servlet("target", &["/target/*"], Target)
         .named_servlet("blocking-target", &["/blocking-target/*"], BlockingTarget)
 }
@@ -75,7 +77,7 @@ pub(crate) fn pause() {
 }
 
 /// Makes calls that are illegal in this callback, and has another thread make some.
-fn be_impolite(req: &mut Request, name: (u64, u32)) {
+pub(crate) fn be_impolite(req: &mut Request, name: (u64, u32)) {
     let (number, _) = name;
     let Some(context) = run().context(number) else { return };
     if chance(128) {
@@ -108,7 +110,7 @@ fn repeat_the_end(number: u64) {
 }
 
 /// The number of the request's plan.
-fn number_of(req: &Request) -> Result<u64> {
+pub(crate) fn number_of(req: &Request) -> Result<u64> {
     let info = req.path_info().unwrap_or("");
     info.trim_start_matches('/')
         .parse()
@@ -147,7 +149,7 @@ fn take_upload(req: &mut Request, number: u64) -> Result<()> {
     Ok(())
 }
 
-fn check_upload(number: u64, len: usize) {
+pub(crate) fn check_upload(number: u64, len: usize) {
     let expected = run().plan(number).upload_bytes;
     if len != expected {
         world::fail(format!("request {number} sent {expected} bytes, its servlet got {len}"));
@@ -162,7 +164,7 @@ pub(crate) fn name_answer(res: &mut Response, number: u64, plan: &Plan) -> Resul
 }
 
 /// Storage is used again: nothing of an earlier request may be left in this one.
-fn check_fresh(req: &mut Request, number: u64) {
+pub(crate) fn check_fresh(req: &mut Request, number: u64) {
     if req.attribute("mine").is_some() {
         world::fail(format!("request {number} has an attribute of another one"));
     }
@@ -170,7 +172,7 @@ fn check_fresh(req: &mut Request, number: u64) {
 }
 
 /// Writes the whole answer.
-fn answer(res: &mut Response, number: u64, plan: &Plan) -> Result<()> {
+pub(crate) fn answer(res: &mut Response, number: u64, plan: &Plan) -> Result<()> {
     name_answer(res, number, plan)?;
     if plan.announces_length {
         res.set_content_length(plan.answer_bytes as u64);
@@ -385,7 +387,7 @@ impl Servlet for Asynchronous {
     }
 }
 
-fn run_round(
+pub(crate) fn run_round(
     req: &mut Request,
     res: &mut Response,
     context: &AsyncContext,

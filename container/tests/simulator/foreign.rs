@@ -124,6 +124,18 @@ fn check_credit(number: u64, written_bytes: usize, begun: &Record) {
     if is_dropped || begun.callbacks_running > 0 || record.callbacks_begun > begun.callbacks_begun {
         return;
     }
+    see_under_way(number, written_bytes, &record);
+}
+
+/// The same for a future that writes its own answer: it waits although its callback runs.
+pub(crate) fn see_credit(number: u64, written_bytes: usize, begun: &Record) {
+    let record = run().record(number);
+    if !begun.plan.is_impolite && !record.may_be_in_error() {
+        see_under_way(number, written_bytes, &record);
+    }
+}
+
+fn see_under_way(number: u64, written_bytes: usize, record: &Record) {
     let under_way = written_bytes.saturating_sub(record.received_bytes);
     let bound = HIGH_WATER_BYTES + (16 << 10) + record.window_bytes + SLACK_BYTES;
     run().see(&Seen::Written { number, under_way, bound });

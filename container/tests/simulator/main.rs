@@ -15,6 +15,7 @@ mod checkers;
 mod client;
 mod coverage;
 mod foreign;
+mod futures;
 mod plan;
 mod run;
 mod scenario;

@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Blocking,
     /// Reads its content by a read listener.
     Reader,
+    /// Is an `async fn`.
+    Future,
     /// Nothing is mapped there.
     Missing,
 }
@@ -27,6 +29,7 @@ impl Kind {
             Self::Async => "/async",
             Self::Blocking => "/blocking",
             Self::Reader => "/reader",
+            Self::Future => "/future",
             Self::Missing => "/missing",
         }
     }
@@ -182,6 +185,7 @@ pub(crate) struct Mix {
     pub(crate) async_chance: u8,
     pub(crate) blocking_chance: u8,
     pub(crate) reader_chance: u8,
+    pub(crate) future_chance: u8,
     pub(crate) large_chance: u8,
 }
 
@@ -193,12 +197,18 @@ impl Plan {
             Kind::Blocking
         } else if chance(mix.reader_chance) {
             Kind::Reader
+        } else if chance(mix.future_chance) {
+            Kind::Future
         } else if chance(2) {
             Kind::Missing
         } else {
             Kind::Plain
         };
-        let end = End::ALL[draw(0, End::ALL.len() as u64 - 1) as usize];
+        let end = match End::ALL[draw(0, End::ALL.len() as u64 - 1) as usize] {
+            // What a future does not do.
+            End::Rounds | End::Handle | End::WriteListener if kind == Kind::Future => End::Inside,
+            end => end,
+        };
         let size = |large_max: u64| match () {
             () if chance(mix.large_chance) => draw(0, large_max),
             () if chance(24) => draw(0, 20_000),

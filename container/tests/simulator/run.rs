@@ -34,6 +34,8 @@ pub(crate) struct Record {
     pub(crate) completed_at: Option<Moment>,
     /// When the servlet that began the round returned, after its start.
     pub(crate) parked_after: Option<Duration>,
+    /// When the round of a future began.
+    pub(crate) future_since: Option<Moment>,
     /// A thread left an attribute for the target of its dispatch.
     pub(crate) has_left_note: bool,
     /// The client ended its sending side, or reset the connection.
@@ -128,6 +130,7 @@ impl Run {
             is_completed: false,
             completed_at: None,
             parked_after: None,
+            future_since: None,
             has_left_note: false,
             half_closed_at: None,
             reset_at: None,

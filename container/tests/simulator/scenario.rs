@@ -70,6 +70,7 @@ impl Scenario {
                 async_chance: if is_flood { 255 } else { some(&mut rng) },
                 blocking_chance: rng.u8(..60),
                 reader_chance: rng.u8(..60),
+                future_chance: rng.u8(..80),
                 large_chance: [0, 0, 2, 6][rng.usize(..4)],
             },
         }
