@@ -36,6 +36,8 @@ pub enum Canary {
     OperationsReversed,
     /// Listeners that were told of the end are kept and told again.
     CompletedTwice,
+    /// A wake that comes while the future is polled is taken for one that came before.
+    PollDueClearedLate,
     /// `complete()` of another thread before the callback ended counts as the callback's own.
     PendingTakenForMust,
     /// A read or write callback runs without its state.
@@ -63,6 +65,7 @@ impl Canary {
         Self::ReceiveNotRearmed,
         Self::OperationsReversed,
         Self::CompletedTwice,
+        Self::PollDueClearedLate,
         Self::PendingTakenForMust,
         Self::OperationUnseen,
         Self::ErrorMarkLasts,

@@ -213,11 +213,15 @@ impl Future for Wait {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.0.borrow_mut();
-        if state.0 {
-            return Poll::Ready(());
+        {
+            let mut state = self.0.borrow_mut();
+            if state.0 {
+                return Poll::Ready(());
+            }
+            state.1 = Some(cx.waker().clone());
         }
-        state.1 = Some(cx.waker().clone());
+        // The wake may come while the future is still being polled.
+        pause();
         Poll::Pending
     }
 }

@@ -3,6 +3,7 @@
 //! cell's list like those of other threads, and go to the connection in the order of the calls.
 
 use ringcat_engine::{
+    canary::{self, Canary},
     connection_handler::{SocketEvent, SocketState},
     current::{Current, ExchangeName},
 };
@@ -101,6 +102,9 @@ impl<A: Adapter> Http11Processor<A> {
         let name = ExchangeName { core: turn.cx.id(), key: turn.key.to_u64() };
         let polled = Current::in_exchange(name, || task.poll());
         cell.leave_callback();
+        if canary::has(Canary::PollDueClearedLate) {
+            cell.take_poll_due();
+        }
         polled.is_ready()
     }
 
