@@ -186,7 +186,7 @@ impl<A: Adapter> Http11Processor<A> {
         self.deferred.extend(call.deferred);
         self.is_inbound_ended = call.is_inbound_ended;
         if let Some(storage) = call.head_storage {
-            turn.shared.put_head(storage);
+            turn.shared.put_head(*storage);
         }
         let mut queued_bytes = 0;
         if let Some(socket) = turn.cx.socket_mut(turn.conn) {
