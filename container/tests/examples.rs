@@ -91,5 +91,7 @@ fn a_tokio_task_answers() {
     let example = Example::start("async_tokio");
     example.ask("GET /sum?a=40&b=2").expect(200, "42\n");
     example.ask("GET /sum?a=forty").expect_report(400);
+    example.ask("GET /awaited?a=40&b=2").expect(200, "42\n");
+    example.ask("GET /awaited?a=forty").expect_report(400);
     example.stop();
 }
