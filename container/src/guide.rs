@@ -80,6 +80,49 @@
 //! | [`ReadListener::on_error`], [`WriteListener::on_error`] | reading or writing failed, or a call of the listener did | owner, before the `on_error` of the round | once | yes |
 //! | [`on_request_initialized`](RequestListener::on_request_initialized), [`on_request_destroyed`](RequestListener::on_request_destroyed) | the request enters its application; it leaves it, after `on_complete` | where the servlet runs; owner | once a request | no |
 //!
+//! ## Servlets that are an `async fn`
+//!
+//! An [`AsyncServlet`] answers with a future on the request's core. It awaits content, room for its
+//! answer, a timer, another server, or whatever a waker of another runtime brings on, and holds its
+//! core only in between. Its future need not be `Send`.
+//!
+//! ```
+//! use std::time::Duration;
+//! use ringcat::{Context, Methods, Result};
+//!
+//! let app = Context::new("/app")
+//!     .async_get("/later", async |_req, res| {
+//!         ringcat::time::sleep(Duration::from_secs(1)).await;
+//!         res.write("done\n")
+//!     })
+//!     .async_method(Methods::POST, "/upper", async |req, res| {
+//!         let mut piece = [0; 4096];
+//!         loop {
+//!             match req.read_async(&mut piece).await? {
+//!                 0 => return Ok(()),
+//!                 count => res.write_async(piece[..count].to_ascii_uppercase()).await?,
+//!             }
+//!         }
+//!     });
+//! # drop(app);
+//! ```
+//!
+//! A future that is ready at its first poll is a plain servlet: nothing is asynchronous. At its
+//! first wait a round begins for it, in which [`Request::async_context`] answers, and which
+//! completes when the future is ready; an error or panic after that goes to the listeners first.
+//! Who calls [`Request::start_async`] in a future has a round of its own and ends it itself.
+//!
+//! | what happens | what becomes of the future |
+//! |---|---|
+//! | it returns | the request is completed; filters and valves returned long before, at its first wait |
+//! | the round times out, by [`Connector::async_timeout`](crate::Connector::async_timeout) or [`AsyncContext::set_timeout`] | dropped on its core, then `on_timeout` |
+//! | the client resets the connection, or ends its stream where that counts as the end | dropped, then `on_error` |
+//! | another thread calls `complete` or `dispatch` | dropped, then what was asked for; what it wrote is sent |
+//! | it panics | dropped, then `on_error`; the core lives |
+//!
+//! A client that only ended its sending side changes nothing by itself; a future that wants to know
+//! awaits [`Cancellation::cancelled`].
+//!
 //! ## Reading and writing without a thread
 //!
 //! A [`ReadListener`] is called when there is content, a [`WriteListener`] when there is room. Each
@@ -120,7 +163,8 @@
 //! [`AsyncContext::response`] is for any thread. Calls take effect in call order over all clones,
 //! before whatever ends the request. A response may have 64 KiB on the way to a client that does
 //! not read: then [`write`](AsyncResponse::write) waits on a thread of the application, and is
-//! refused on a core, where nothing may wait; [`try_write`](AsyncResponse::try_write) never waits.
+//! refused on a core, where nothing may wait; [`try_write`](AsyncResponse::try_write) never waits,
+//! and [`write_async`](AsyncResponse::write_async) waits in a future, of any executor.
 //!
 //! ## The client that leaves
 //!
@@ -131,6 +175,6 @@
 
 #[cfg(doc)]
 use crate::{
-    AsyncContext, AsyncListener, AsyncResponse, ReadListener, Request, RequestListener, Servlet,
-    WriteListener,
+    AsyncContext, AsyncListener, AsyncResponse, AsyncServlet, Cancellation, ReadListener, Request,
+    RequestListener, Servlet, WriteListener,
 };
