@@ -577,7 +577,7 @@ impl Request {
             self.note.form = Some(uri::parse_query(&content)?);
         }
         parameters.extend(self.note.form.iter().flatten().cloned());
-        for wrapper in &self.note.wrappers {
+        for wrapper in self.note.wrappers.iter() {
             parameters = parameters
                 .into_iter()
                 .filter_map(|(name, value)| {

@@ -12,6 +12,7 @@ use crate::{
     container::ContainerTree,
     dispatch::{DispatchTarget, DispatcherType},
     error::Error,
+    few::Few,
     guard::{guard_drop, guard_drop_each},
     mapper::{ContextIndex, Mapping},
     request::Attribute,
@@ -33,12 +34,12 @@ pub struct RequestNote {
     /// What the target of a dispatch keeps of the request as it was; nothing if that is none.
     pub(crate) kept: Option<Box<Kept>>,
     /// Query strings that dispatches, forwards and includes brought, the newest last.
-    pub(crate) queries: Vec<String>,
+    pub(crate) queries: Few<String>,
     /// Forwards, includes and error pages that the request is in.
     pub(crate) nesting: u32,
-    pub(crate) wrappers: Vec<std::sync::Arc<dyn RequestWrapper>>,
+    pub(crate) wrappers: Few<std::sync::Arc<dyn RequestWrapper>>,
     /// Elements that the request went through and that do not support async.
-    pub(crate) barred_by: Vec<Barring>,
+    pub(crate) barred_by: Few<Barring>,
     pub(crate) refusal: Option<Box<Refusal>>,
     pub(crate) error: Option<Arc<Error>>,
     /// Until there is a context, whose cell has them from then on.
@@ -51,7 +52,7 @@ pub struct RequestNote {
     pub(crate) has_handle: bool,
     pub(crate) listeners: Vec<AddedListener>,
     /// Those of the last round, while a worker that began another one has the request.
-    pub(crate) previous_listeners: Vec<AddedListener>,
+    pub(crate) previous_listeners: Few<AddedListener>,
     pub(crate) is_error_told: bool,
     pub(crate) dispatch_target: Option<Box<DispatchTarget>>,
     pub(crate) read_listener: Option<Box<dyn ReadListener>>,
@@ -152,7 +153,7 @@ impl RequestNote {
             guard_drop_each("dropping an attribute", std::mem::take(attributes).into_values());
         }
         guard_drop_each("dropping a listener", listeners.drain(..));
-        guard_drop_each("dropping a listener", previous_listeners.drain(..));
+        guard_drop_each("dropping a listener", Vec::from(std::mem::take(previous_listeners)));
         if let Some(listener) = read_listener.take() {
             guard_drop("dropping a read listener", listener);
         }
@@ -161,6 +162,9 @@ impl RequestNote {
         }
     }
 }
+
+// Every parked request has one.
+const _: () = assert!(size_of::<RequestNote>() <= 320);
 
 /// Why a request is answered without its servlet.
 #[derive(Clone, Debug)]

@@ -7,6 +7,7 @@ use ringcat_engine::sync::Arc;
 
 use crate::{
     dispatch::{DispatchTarget, DispatcherType},
+    few::Few,
     mapper::Mapping,
     request::{Attribute, Request},
     request_wrapper::RequestWrapper,
@@ -25,9 +26,9 @@ pub(crate) struct Dispatched {
 /// What the target of a dispatch gets of the request that `start_async_with` was called on.
 #[derive(Clone)]
 pub(crate) struct Kept {
-    wrappers: Vec<std::sync::Arc<dyn RequestWrapper>>,
+    wrappers: Few<std::sync::Arc<dyn RequestWrapper>>,
     query: Option<String>,
-    queries: Vec<String>,
+    queries: Few<String>,
 }
 
 /// What a forward or include replaced, for when it returns.
@@ -79,7 +80,7 @@ impl Request {
         };
         let Kept { wrappers, query, mut queries } = match note.kept.take() {
             Some(kept) => *kept,
-            None => Kept { wrappers: Vec::new(), query: None, queries: Vec::new() },
+            None => Kept { wrappers: Few::default(), query: None, queries: Few::default() },
         };
         queries.extend(target.query.clone());
         note.dispatched = Some(Box::new(Dispatched {

@@ -155,7 +155,7 @@ impl Request {
 
     /// Calls `on_start_async` of the listeners of the last round, and forgets them.
     pub(crate) fn tell_of_start(&mut self, context: &AsyncContext) {
-        let mut previous = std::mem::take(&mut self.note.previous_listeners);
+        let mut previous = Vec::from(std::mem::take(&mut self.note.previous_listeners));
         for added in &mut previous {
             let is_supplied = added.wrappers.is_some();
             let (response, error) = (None, None);
@@ -184,7 +184,7 @@ impl Request {
     pub(crate) fn warn_of_lacking_support(&self) -> Error {
         let tree = self.tree();
         let mut culprits: Vec<String> = Vec::new();
-        for element in &self.note.barred_by {
+        for element in self.note.barred_by.iter() {
             let name = element.name(&tree);
             if !culprits.contains(&name) {
                 culprits.push(name);

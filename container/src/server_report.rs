@@ -26,6 +26,10 @@ pub struct ServerReport {
     pub parked: u64,
     /// Asynchronous rounds that timed out.
     pub timed_out: u64,
+    /// Times that another thread woke a core that waited, which is a write to the core's eventfd.
+    /// A burst of calls to parked requests wakes its core once, however many they are, unless the
+    /// core is through with those so far and waits again.
+    pub wakes: u64,
 }
 
 impl fmt::Display for ServerReport {
@@ -42,8 +46,8 @@ impl fmt::Display for ServerReport {
         write!(
             f,
             "requests: {} answered (2xx {ok}, 3xx {redirected}, 4xx {refused}, 5xx {failed}), \
-             refused {}, aborted {}, parked {}, timed out {}",
-            self.answered, self.refused, self.aborted, self.parked, self.timed_out
+             refused {}, aborted {}, parked {}, timed out {}, wakes {}",
+            self.answered, self.refused, self.aborted, self.parked, self.timed_out, self.wakes
         )
     }
 }

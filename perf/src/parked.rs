@@ -1,12 +1,13 @@
-//! What connections and parked requests cost the server in memory: its resident memory before
-//! them, with open connections, with idle ones, and with a parked request on each; then all are
-//! answered, each exactly once.
+//! What parked requests cost: the server's memory before them, with open connections, with idle
+//! ones, and with a parked request on each; how late an answer comes when a foreign thread
+//! completes one now and then; how often a burst of completions wakes the core; and how long it
+//! takes to complete all of them, from one foreign thread and from four. Each is answered exactly
+//! once.
 
 use std::{
-    env,
-    io::{BufRead, BufReader, Write},
-    net::TcpStream,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    io::BufReader,
+    net::{SocketAddr, TcpStream},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -16,14 +17,17 @@ use clap::{Args, value_parser};
 use crate::{
     Outcome, answer,
     cpu_time::CpuTime,
+    kernel_memory::KernelMemory,
+    latencies::Percentiles,
     machine,
-    parked_client::{self, ClientOptions, Step},
-    release::Release,
+    parked_client::ClientOptions,
     resident_memory::ResidentMemory,
-    server::{Server, WITH_ALL_FILES},
     server_counters,
     socket_queues::SocketQueues,
+    spread::Spread,
+    step_process::StepProcess,
     table::Table,
+    test_server::{PLAIN_PATH, TestServerOptions},
 };
 
 /// Requests before the first measurement: they touch each receive buffer of a core once, so that
@@ -38,6 +42,13 @@ const REST_MAX: Duration = Duration::from_secs(30);
 /// Without a clock tick of CPU time for this long, the server rests.
 const REST: Duration = Duration::from_millis(100);
 
+/// Process memory of a parked request with its connection, at most, in bytes: the target.
+const PARKED_BYTES_MAX: f64 = 2048.0;
+/// 99 of 100 answers come within this, in nanoseconds: the target.
+const P99_NANOS_MAX: u64 = 1_000_000;
+/// Threads that complete all requests, in this order.
+const THREAD_COUNTS: [u32; 2] = [1, 4];
+
 /// What `perf parked` takes.
 #[derive(Args, Debug)]
 pub(crate) struct ParkedOptions {
@@ -45,63 +56,69 @@ pub(crate) struct ParkedOptions {
     // Each takes a port of loopback.
     #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=25_000))]
     connections: u32,
-    /// What to ask for: an asynchronous answer `done`, late enough for all requests to be parked
-    #[arg(long, default_value = "/delay/5000")]
-    path: String,
-    /// What is answered at once
-    #[arg(long, default_value = "/hello")]
-    quick_path: String,
-    /// CPU of the server
+    /// Completions a second while latency is measured
+    #[arg(long, default_value_t = 200, value_parser = value_parser!(u32).range(1..=10_000))]
+    rate: u32,
+    /// How long latency is measured, in seconds
+    #[arg(long, default_value_t = 10, value_parser = value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+    /// Completions in a burst
+    #[arg(long, default_value_t = 100, value_parser = value_parser!(u32).range(1..=25_000))]
+    burst: u32,
+    /// Bursts; all together complete no more than there are connections
+    #[arg(long, default_value_t = 20, value_parser = value_parser!(u32).range(1..=1000))]
+    bursts: u32,
+    /// CPU of the server's core
     #[arg(long, default_value_t = 0)]
     server_cpu: usize,
+    /// CPU of the foreign threads
+    #[arg(long, default_value_t = 1)]
+    foreign_cpu: usize,
     /// CPU of the client
     #[arg(long, default_value_t = 1)]
     load_cpu: usize,
-    /// Take the program that is in target/release as it is
-    #[arg(long)]
-    no_build: bool,
 }
 
-/// Builds, measures, prints.
+/// Measures and prints.
 ///
 /// # Errors
-/// A program is missing or failed, the file limit is too low, a request was not answered exactly
-/// once, or requests were answered before the memory with all of them parked was known.
+/// A process failed, the file limit is too low, or a request was not answered exactly once.
 pub(crate) fn run(options: &ParkedOptions) -> Outcome<()> {
     check_file_limit(options.connections as usize + FILES_BESIDES)?;
-    let release = Release::find()?;
-    if !options.no_build {
-        release.build()?;
+    if options.burst.saturating_mul(options.bursts) > options.connections {
+        return Err("the bursts complete more requests than there are connections".into());
     }
     print!("{}", machine::describe());
-    let cpu = options.server_cpu.to_string();
-    let arguments = ["--cores", "1", "--cpus", &cpu, "--examples-at", "/", "--log", "warn"];
-    let server = Server::start(&release.ringcat(), options.server_cpu, &arguments)?;
-    let head_len_bytes = warm_up(&server, options)?;
-    println!("requests  {head_len_bytes} bytes of head\n");
-    let client = Client::start(options, &server)?;
-    let mut test = Test { server, client, phases: Vec::new() };
-    let answering = test.go_through(options.connections)?;
-    print!("{}", table(&test.phases, options.connections));
-    println!(
-        "\nall {} parked requests answered once; from the first request to the last answer {:.2} s",
-        options.connections,
-        answering.as_secs_f64()
-    );
-    let answered = test.stop()?;
-    let expected = WARM_UP_COUNT + 2 * u64::from(options.connections);
-    if answered != expected {
-        return Err(format!("ringcat counted {answered} answers, the client {expected}").into());
+    if cfg!(debug_assertions) {
+        println!("note: the server is this program, which was built without --release");
     }
-    println!("counters: ringcat answered {answered}, as many as the client received");
-    Ok(())
+    let mut test = Test::start(options)?;
+    test.park_all()?;
+    print!("{}", table(&test.phases, options.connections));
+    if let (Some(before), Some(now)) = (&test.kernel_memory, KernelMemory::now()) {
+        let text = now.describe_since(before, options.connections);
+        println!("kernel, both ends of a connection: {text}");
+    }
+    let latencies = test.trickle(options)?;
+    let wakes = test.bursts(options)?;
+    for thread_count in THREAD_COUNTS {
+        test.complete_all(thread_count)?;
+    }
+    test.measure("answered")?;
+    print_targets(&test.phases, options.connections, latencies, wakes);
+    test.stop()
 }
 
 /// A running test.
 struct Test {
-    server: Server,
-    client: Client,
+    server: StepProcess,
+    address: SocketAddr,
+    client: StepProcess,
+    connections: u32,
     phases: Vec<Phase>,
+    kernel_memory: Option<KernelMemory>,
+    /// Requests that were answered.
+    answered_count: u64,
 }
 
 /// The server's memory at rest.
@@ -111,59 +128,181 @@ struct Phase {
 }
 
 impl Test {
-    /// The phases in order; gives the time from the first parked request to the last answer.
-    fn go_through(&mut self, connections: u32) -> Outcome<Duration> {
+    fn start(options: &ParkedOptions) -> Outcome<Self> {
+        let ParkedOptions { connections, server_cpu, foreign_cpu, .. } = *options;
+        let places = connections as usize;
+        let server_options = TestServerOptions::new(server_cpu, foreign_cpu, places);
+        let (cpus, arguments) = (server_options.cpus(), server_options.to_arguments());
+        let mut server = StepProcess::start("server", &cpus, &arguments)?;
+        let address = server.reply("listen")?.text("address")?.parse()?;
+        let client_options =
+            ClientOptions { address, connections: places, padding_bytes: PADDING_BYTES };
+        warm_up(&client_options)?;
+        println!("requests  {} bytes of head\n", client_options.parking_head(0).len());
+        let cpu = options.load_cpu.to_string();
+        let client = StepProcess::start("client", &cpu, &client_options.to_arguments())?;
+        Ok(Self {
+            server,
+            address,
+            client,
+            connections,
+            phases: Vec::new(),
+            kernel_memory: None,
+            answered_count: WARM_UP_COUNT,
+        })
+    }
+
+    /// Measures the memory until all requests are parked.
+    fn park_all(&mut self) -> Outcome<()> {
         self.measure("started")?;
-        self.client.take(Step::Connect)?;
+        self.kernel_memory = KernelMemory::now();
+        self.client.ask("connect")?;
         self.measure("connected")?;
-        self.client.take(Step::Exchange)?;
+        self.client.ask("exchange")?;
+        self.answered_count += u64::from(self.connections);
         self.measure("idle")?;
-        let start = Instant::now();
-        self.client.take(Step::Park)?;
+        self.client.ask("park")?;
         self.measure("parked")?;
-        let queues = SocketQueues::of_port(self.server.address().port())?;
-        if queues.unread_by_client_bytes > 0 || queues.established_count < u64::from(connections) {
-            return Err(
-                "requests were answered before all were parked: the path must take longer, \
-                        or fewer connections"
-                    .into(),
-            );
+        self.check_parked()
+    }
+
+    fn check_parked(&mut self) -> Outcome<()> {
+        await_rest(self.server.pid(), self.address)?;
+        let parked = self.server.ask("count")?.number("parked")?;
+        if parked != u64::from(self.connections) {
+            return Err(format!("{parked} of {} requests are parked", self.connections).into());
         }
-        self.client.take(Step::Collect)?;
-        let answering = start.elapsed();
-        self.measure("answered")?;
-        Ok(answering)
+        Ok(())
+    }
+
+    /// Completes one request after the other, and parks each again.
+    fn trickle(&mut self, options: &ParkedOptions) -> Outcome<Percentiles> {
+        let count = options.rate.saturating_mul(options.seconds);
+        let before = self.wakes()?;
+        self.client.tell(&format!("follow {count}"))?;
+        let trickled = self.server.ask(&format!("trickle {} {count}", options.rate))?;
+        let lateness = Percentiles::from_reply(&trickled)?;
+        let latencies = Percentiles::from_reply(&self.client.reply("follow")?)?;
+        self.check_parked()?;
+        let ParkedOptions { rate, connections, .. } = options;
+        let wakes = self.wakes()? - before;
+        println!(
+            "\nlight load: {rate} completions a second among {connections} parked, {wakes} wakes"
+        );
+        println!("  from complete() to the last byte at the client: {latencies}");
+        println!("  how late sleeps of the completing thread end:   {lateness}\n");
+        self.answered_count += u64::from(count);
+        Ok(latencies)
+    }
+
+    /// Completes bursts; gives the wakes of each.
+    fn bursts(&mut self, options: &ParkedOptions) -> Outcome<Spread> {
+        let ParkedOptions { burst, bursts, .. } = options;
+        let reply = self.server.ask(&format!("bursts {burst} {bursts}"))?;
+        let wakes: Result<Vec<f64>, _> = reply.text("wakes")?.split(',').map(str::parse).collect();
+        let spread = Spread::of(wakes?).ok_or("there was no burst")?;
+        self.client.ask(&format!("follow {}", burst * bursts))?;
+        self.check_parked()?;
+        println!(
+            "{bursts} bursts of {burst} completions: wakes of each median {}, min {}, max {}",
+            spread.median, spread.min, spread.max
+        );
+        self.answered_count += u64::from(burst * bursts);
+        Ok(spread)
+    }
+
+    /// Completes all requests from so many foreign threads, and parks them again before if need be.
+    fn complete_all(&mut self, thread_count: u32) -> Outcome<()> {
+        if self.server.ask("count")?.number("parked")? == 0 {
+            self.client.ask("park")?;
+        }
+        self.check_parked()?;
+        let before = self.wakes()?;
+        self.client.tell("collect")?;
+        let called = self.server.ask(&format!("complete {thread_count}"))?.number("nanos")?;
+        let received = self.client.reply("collect")?.number("nanos")?;
+        self.client.ask("silence")?;
+        let wakes = self.wakes()? - before;
+        println!(
+            "all {} from {thread_count} foreign thread(s): {:.1} ms for the calls, {:.1} ms until \
+             the client has the last byte, {} wakes",
+            self.connections,
+            called as f64 / 1e6,
+            received as f64 / 1e6,
+            wakes
+        );
+        self.answered_count += u64::from(self.connections);
+        Ok(())
+    }
+
+    fn wakes(&mut self) -> Outcome<u64> {
+        self.server.ask("wakes")?.number("wakes")
     }
 
     fn measure(&mut self, name: &'static str) -> Outcome<()> {
-        await_rest(&self.server)?;
+        await_rest(self.server.pid(), self.address)?;
         let memory = ResidentMemory::of_process(self.server.pid())?;
-        println!("{name}: {} KiB", memory.rss_kib);
         self.phases.push(Phase { name, memory });
         Ok(())
     }
 
-    /// Ends both; gives the number of requests that the server answered.
-    fn stop(self) -> Outcome<u64> {
-        self.client.stop()?;
-        let (status, output) = self.server.stop()?;
-        if !status.success() {
-            return Err(format!("ringcat ended with {status}").into());
+    /// Ends both, and compares what they counted.
+    fn stop(self) -> Outcome<()> {
+        let Self { server, client, answered_count: expected, .. } = self;
+        client.stop()?;
+        let output = server.stop()?;
+        let answered = server_counters::answered_count(&output)
+            .ok_or_else(|| format!("the server printed no counter of requests: {output:?}"))?;
+        if answered != expected {
+            return Err(format!("the server counted {answered} answers, not {expected}").into());
         }
-        let answered = server_counters::answered_count(&output);
-        answered.ok_or_else(|| format!("ringcat printed no counter of requests: {output:?}").into())
+        println!("counters: the server answered {answered}, as many as the client received");
+        Ok(())
     }
 }
 
+/// Says of each target whether it holds here.
+fn print_targets(phases: &[Phase], connections: u32, latencies: Percentiles, wakes: Spread) {
+    let named = |name| phases.iter().find(|phase| phase.name == name);
+    let bytes = match (named("started"), named("parked")) {
+        (Some(started), Some(parked)) => bytes_between(started, parked, connections),
+        _ => f64::NAN,
+    };
+    let verdict = |is_met: bool| if is_met { "holds" } else { "missed" };
+    println!(
+        "\ntarget: process memory of a parked request with its connection, {PARKED_BYTES_MAX} \
+         bytes: {bytes:.0}, {}",
+        verdict(bytes <= PARKED_BYTES_MAX)
+    );
+    println!(
+        "target: p99 from complete() to the last byte under {} us: {:.0} us, {}",
+        P99_NANOS_MAX / 1000,
+        latencies.p99_nanos as f64 / 1e3,
+        verdict(latencies.p99_nanos < P99_NANOS_MAX)
+    );
+    println!(
+        "target: one wake a burst: {} to {}, {}",
+        wakes.min,
+        wakes.max,
+        verdict(wakes.min >= 1.0 && wakes.max <= 1.0)
+    );
+}
+
+/// Resident memory of each connection that came with `later`, in bytes.
+fn bytes_between(earlier: &Phase, later: &Phase, connections: u32) -> f64 {
+    let kib = later.memory.rss_kib as f64 - earlier.memory.rss_kib as f64;
+    kib * 1024.0 / f64::from(connections)
+}
+
 /// Waits until the server has accepted and received all there is, and uses no CPU time.
-fn await_rest(server: &Server) -> Outcome<()> {
+fn await_rest(pid: u32, address: SocketAddr) -> Outcome<()> {
     let deadline = Instant::now() + REST_MAX;
     loop {
-        let before = CpuTime::of_process(server.pid())?;
+        let before = CpuTime::of_process(pid)?;
         thread::sleep(REST);
-        let queues = SocketQueues::of_port(server.address().port())?;
+        let queues = SocketQueues::of_port(address.port())?;
         let has_all = queues.unaccepted_count == 0 && queues.unread_by_server_bytes == 0;
-        if has_all && CpuTime::of_process(server.pid())? == before {
+        if has_all && CpuTime::of_process(pid)? == before {
             return Ok(());
         }
         if Instant::now() >= deadline {
@@ -172,70 +311,19 @@ fn await_rest(server: &Server) -> Outcome<()> {
     }
 }
 
-/// One connection, many requests; gives the length of the head that parks.
-fn warm_up(server: &Server, options: &ParkedOptions) -> Outcome<usize> {
-    let host = server.address().to_string();
-    let head = answer::request_head(&options.quick_path, &host, PADDING_BYTES);
-    let stream = TcpStream::connect(server.address())?;
+/// One connection, many requests.
+fn warm_up(client: &ClientOptions) -> Outcome<()> {
+    let head = client.head(PLAIN_PATH);
+    let stream = TcpStream::connect(client.address)?;
     stream.set_nodelay(true)?;
     let mut connection = BufReader::new(stream);
     for _ in 0..WARM_UP_COUNT {
         let answer = answer::exchange(&mut connection, &head)?;
         if answer.status != 200 {
-            return Err(format!("{} is answered {}", options.quick_path, answer.status).into());
+            return Err(format!("{PLAIN_PATH} is answered {}", answer.status).into());
         }
     }
-    Ok(answer::request_head(&options.path, &host, PADDING_BYTES).len())
-}
-
-/// The client's process.
-struct Client {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Client {
-    fn start(options: &ParkedOptions, server: &Server) -> Outcome<Self> {
-        let client = ClientOptions {
-            address: server.address(),
-            connections: options.connections as usize,
-            quick_path: options.quick_path.clone(),
-            path: options.path.clone(),
-            padding_bytes: PADDING_BYTES,
-        };
-        let mut child = Command::new("taskset")
-            .args(["-c", &options.load_cpu.to_string(), "sh", "-c", WITH_ALL_FILES, "sh"])
-            .arg(env::current_exe()?)
-            .args(client.to_arguments())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let input = child.stdin.take().expect("a pipe was asked for");
-        let output = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
-        Ok(Self { child, input, output })
-    }
-
-    fn take(&mut self, step: Step) -> Outcome<()> {
-        writeln!(self.input, "{step}").map_err(|error| format!("the client is gone: {error}"))?;
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        if line.trim_end() != parked_client::done_line(step) {
-            return Err(format!("client: {}", line.trim_end()).into());
-        }
-        Ok(())
-    }
-
-    fn stop(self) -> Outcome<()> {
-        let Self { mut child, input, output } = self;
-        // The end of its input is its end.
-        drop((input, output));
-        let status = child.wait()?;
-        if !status.success() {
-            return Err(format!("the client ended with {status}").into());
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn table(phases: &[Phase], connections: u32) -> Table {
@@ -247,10 +335,8 @@ fn table(phases: &[Phase], connections: u32) -> Table {
         "since started",
     ]);
     for (index, phase) in phases.iter().enumerate() {
-        let bytes_since = |earlier: &Phase| {
-            let kib = phase.memory.rss_kib as f64 - earlier.memory.rss_kib as f64;
-            format!("{:.0}", kib * 1024.0 / f64::from(connections))
-        };
+        let bytes_since =
+            |earlier: &Phase| format!("{:.0}", bytes_between(earlier, phase, connections));
         let since = match index.checked_sub(1) {
             Some(before) => [bytes_since(&phases[before]), bytes_since(&phases[0])],
             None => [String::new(), String::new()],

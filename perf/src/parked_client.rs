@@ -1,12 +1,9 @@
 //! The client of `perf parked`, in a process of its own so that its memory and its open files are
-//! not the measuring process's. It takes a step a line on its standard input and answers each with
-//! a line: what it did, or what was wrong.
+//! not the measuring process's.
 
 use std::{
-    fmt,
-    io::{self, BufReader, ErrorKind, Read, Write},
+    io::{BufReader, ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
-    str::FromStr,
     time::Duration,
 };
 
@@ -15,14 +12,17 @@ use clap::Args;
 use crate::{
     Outcome,
     answer::{self, Answer},
+    latencies::Latencies,
+    monotonic,
+    parking_lot::visit_order,
+    step_process,
+    test_server::{PARK_PATH, PLAIN_PATH},
 };
 
 /// Silence of the server that ends the test.
 const READ_MAX: Duration = Duration::from_secs(60);
 /// Buffer of a connection; small, since there are many and answers are short.
 const BUFFER_BYTES: usize = 512;
-/// What the answer to a parked request says.
-const DONE: &[u8] = b"done";
 
 /// What the client needs to know.
 #[derive(Args, Clone, Debug)]
@@ -33,12 +33,6 @@ pub(crate) struct ClientOptions {
     /// Connections to open
     #[arg(long)]
     pub(crate) connections: usize,
-    /// What is answered at once
-    #[arg(long)]
-    pub(crate) quick_path: String,
-    /// What parks
-    #[arg(long)]
-    pub(crate) path: String,
     /// Bytes of a field that makes heads long
     #[arg(long)]
     pub(crate) padding_bytes: usize,
@@ -51,87 +45,61 @@ impl ClientOptions {
             "parked-client".to_owned(),
             format!("--address={}", self.address),
             format!("--connections={}", self.connections),
-            format!("--quick-path={}", self.quick_path),
-            format!("--path={}", self.path),
             format!("--padding-bytes={}", self.padding_bytes),
         ]
     }
-}
 
-/// A step of the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Opens the connections.
-    Connect,
-    /// On each connection, one request that is answered at once, and its answer.
-    Exchange,
-    /// On each connection, one request that parks.
-    Park,
-    /// Receives the answer of each parked request, and makes sure that nothing follows.
-    Collect,
-}
+    /// The head of the request that parks on a connection; all are equally long.
+    pub(crate) fn parking_head(&self, number: usize) -> Vec<u8> {
+        self.head(&format!("{PARK_PATH}{number:05}"))
+    }
 
-impl Step {
-    const ALL: [Self; 4] = [Self::Connect, Self::Exchange, Self::Park, Self::Collect];
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connect => "connect",
-            Self::Exchange => "exchange",
-            Self::Park => "park",
-            Self::Collect => "collect",
-        })
+    /// A head with padding.
+    pub(crate) fn head(&self, path: &str) -> Vec<u8> {
+        answer::request_head(path, &self.address.to_string(), self.padding_bytes)
     }
 }
 
-impl FromStr for Step {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let step = Self::ALL.into_iter().find(|step| step.to_string() == text);
-        step.ok_or_else(|| format!("{text:?} is no step"))
-    }
-}
-
-/// The line that says that a step is done.
-pub(crate) fn done_line(step: Step) -> String {
-    format!("done {step}")
-}
-
-/// Takes steps until its input ends.
+/// Takes steps until its input ends:
+///
+/// | step | what |
+/// |---|---|
+/// | `connect` | opens the connections |
+/// | `exchange` | on each, one request that is answered at once, and its answer |
+/// | `park` | on each, one request that parks |
+/// | `follow N` | receives the next N answers in the order in which the server completes, tells how late they came, and parks a request again on each connection |
+/// | `collect` | receives the answer of each parked request; the time from the first completion |
+/// | `silence` | makes sure that nothing follows |
 ///
 /// # Errors
 /// A step failed. Its text is the answer to the step too.
 pub(crate) fn run(options: &ClientOptions) -> Outcome<()> {
-    let mut client = Client { options: options.clone(), connections: Vec::new() };
-    for line in io::stdin().lines() {
-        let step = line?.parse()?;
-        let outcome = client.take(step);
-        let answer = match &outcome {
-            Ok(()) => done_line(step),
-            Err(error) => format!("{step} failed: {error}"),
-        };
-        println!("{answer}");
-        io::stdout().flush()?;
-        outcome?;
-    }
-    Ok(())
+    let mut client = Client::new(options.clone());
+    step_process::take_steps(|name, argument| client.take(name, argument))
 }
 
 struct Client {
     options: ClientOptions,
     connections: Vec<BufReader<TcpStream>>,
+    order: Box<dyn Iterator<Item = usize>>,
 }
 
 impl Client {
-    fn take(&mut self, step: Step) -> Outcome<()> {
-        match step {
-            Step::Connect => self.connect(),
-            Step::Exchange => self.exchange(),
-            Step::Park => self.park(),
-            Step::Collect => self.collect(),
+    fn new(options: ClientOptions) -> Self {
+        let order = Box::new(visit_order(options.connections));
+        Self { options, connections: Vec::new(), order }
+    }
+
+    fn take(&mut self, name: &str, argument: &str) -> Outcome<String> {
+        let done = |()| String::new();
+        match name {
+            "connect" => self.connect().map(done),
+            "exchange" => self.exchange().map(done),
+            "park" => (0..self.connections.len()).try_for_each(|n| self.park(n)).map(done),
+            "follow" => self.follow(argument.parse()?),
+            "collect" => self.collect(),
+            "silence" => self.expect_silence().map(done),
+            _ => Err(format!("{name:?} is no step").into()),
         }
     }
 
@@ -147,7 +115,7 @@ impl Client {
     }
 
     fn exchange(&mut self) -> Outcome<()> {
-        let head = self.head(&self.options.quick_path);
+        let head = self.options.head(PLAIN_PATH);
         for (number, connection) in self.connections.iter_mut().enumerate() {
             let answer = answer::exchange(connection, &head)
                 .map_err(|error| format!("connection {number}: {error}"))?;
@@ -158,36 +126,47 @@ impl Client {
         Ok(())
     }
 
-    fn park(&mut self) -> Outcome<()> {
-        let head = self.head(&self.options.path);
-        for (number, connection) in self.connections.iter_mut().enumerate() {
-            connection
-                .get_mut()
-                .write_all(&head)
-                .map_err(|error| format!("connection {number}: {error}"))?;
-        }
-        Ok(())
+    fn park(&mut self, number: usize) -> Outcome<()> {
+        let head = self.options.parking_head(number);
+        let sent = self.connections[number].get_mut().write_all(&head);
+        Ok(sent.map_err(|error| format!("connection {number}: {error}"))?)
     }
 
-    fn collect(&mut self) -> Outcome<()> {
-        for (number, connection) in self.connections.iter_mut().enumerate() {
-            let answer = Answer::read(connection)
-                .map_err(|error| format!("connection {number}: no answer: {error}"))?;
-            if answer.status != 200 || answer.content.trim_ascii() != DONE {
-                let content = String::from_utf8_lossy(&answer.content);
-                let status = answer.status;
-                return Err(format!("connection {number}: answer {status} {content:?}").into());
-            }
+    fn follow(&mut self, count: usize) -> Outcome<String> {
+        let mut latencies = Latencies::new();
+        for _ in 0..count {
+            let number = self.order.next().expect("the order has no end");
+            let completed_nanos = self.receive(number)?;
+            latencies.record(monotonic::now_nanos().saturating_sub(completed_nanos));
+            self.park(number)?;
         }
-        // Only now: a second answer would have had the time to come.
+        Ok(latencies.percentiles().to_fields())
+    }
+
+    fn collect(&mut self) -> Outcome<String> {
+        let mut first_nanos = u64::MAX;
+        for number in 0..self.connections.len() {
+            first_nanos = first_nanos.min(self.receive(number)?);
+        }
+        Ok(format!("nanos={}", monotonic::now_nanos().saturating_sub(first_nanos)))
+    }
+
+    /// Receives the answer to a parked request; gives when it was completed.
+    fn receive(&mut self, number: usize) -> Outcome<u64> {
+        let answer = Answer::read(&mut self.connections[number])
+            .map_err(|error| format!("connection {number}: no answer: {error}"))?;
+        let content = String::from_utf8_lossy(&answer.content);
+        match content.trim_ascii().parse() {
+            Ok(nanos) if answer.status == 200 => Ok(nanos),
+            _ => Err(format!("connection {number}: answer {} {content:?}", answer.status).into()),
+        }
+    }
+
+    fn expect_silence(&mut self) -> Outcome<()> {
         for (number, connection) in self.connections.iter_mut().enumerate() {
             expect_silence(connection).map_err(|error| format!("connection {number}: {error}"))?;
         }
         Ok(())
-    }
-
-    fn head(&self, path: &str) -> Vec<u8> {
-        answer::request_head(path, &self.options.address.to_string(), self.options.padding_bytes)
     }
 }
 
@@ -214,39 +193,33 @@ mod tests {
 
     use super::*;
 
-    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ndone\n";
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n12\n";
 
-    #[test]
-    fn steps_have_names() {
-        for step in Step::ALL {
-            assert_eq!(step.to_string().parse(), Ok(step));
-        }
-        assert!("jump".parse::<Step>().is_err());
+    fn connected(listener: &TcpListener) -> Client {
+        let mut client = Client::new(ClientOptions {
+            address: listener.local_addr().unwrap(),
+            connections: 1,
+            padding_bytes: 400,
+        });
+        client.take("connect", "").unwrap();
+        client
     }
 
     /// What a client says of a server that answers its one parked request with `bytes`.
     fn collect(bytes: &'static [u8], is_closed: bool) -> Result<(), String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let options = ClientOptions {
-            address: listener.local_addr().unwrap(),
-            connections: 1,
-            quick_path: "/quick".to_owned(),
-            path: "/slow".to_owned(),
-            padding_bytes: 400,
-        };
-        let mut client = Client { options, connections: Vec::new() };
-        client.take(Step::Connect).unwrap();
-        client.take(Step::Park).unwrap();
+        let mut client = connected(&listener);
+        client.take("park", "").unwrap();
         let (mut server, _) = listener.accept().unwrap();
-        let expected = client.head("/slow");
+        let expected = client.options.parking_head(0);
         let mut head = vec![0; expected.len()];
         server.read_exact(&mut head).unwrap();
         assert_eq!(head, expected);
         server.write_all(bytes).unwrap();
         let server = (!is_closed).then_some(server);
-        let outcome = client.take(Step::Collect).map_err(|error| error.to_string());
+        let outcome = client.take("collect", "").and_then(|_| client.take("silence", ""));
         drop(server);
-        outcome
+        outcome.map(|_| ()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -259,33 +232,39 @@ mod tests {
         check(ANSWER.repeat(2).leak(), false, "second answer");
         check(ANSWER, true, "closed");
         check(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnone", false, "none");
-        check(b"HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\ndone", false, "500");
+        check(b"HTTP/1.1 500 Oops\r\nContent-Length: 2\r\n\r\n12", false, "500");
         check(b"HTTP/1.1 200 OK\r\n", true, "no answer");
     }
 
     #[test]
-    fn exchanges_wait_for_their_answers() {
+    fn exchanges_and_what_it_follows_wait_for_their_answers() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let options = ClientOptions {
-            address: listener.local_addr().unwrap(),
-            connections: 1,
-            quick_path: "/quick".to_owned(),
-            path: "/slow".to_owned(),
-            padding_bytes: 0,
-        };
+        let mut client = connected(&listener);
         let server = thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             let mut reader = BufReader::new(stream);
-            let mut line = String::new();
-            while line != "\r\n" {
-                line.clear();
-                reader.read_line(&mut line).unwrap();
+            for _ in 0..3 {
+                let mut line = String::new();
+                while line != "\r\n" {
+                    line.clear();
+                    reader.read_line(&mut line).unwrap();
+                }
+                reader.get_mut().write_all(ANSWER).unwrap();
             }
-            reader.get_mut().write_all(ANSWER).unwrap();
         });
-        let mut client = Client { options, connections: Vec::new() };
-        client.take(Step::Connect).unwrap();
-        client.take(Step::Exchange).unwrap();
+        client.take("exchange", "").unwrap();
+        client.take("park", "").unwrap();
+        // It parks again after each.
+        assert!(client.take("follow", "1").unwrap().starts_with("count=1 "));
+        client.take("collect", "").unwrap();
         server.join().unwrap();
+    }
+
+    #[test]
+    fn heads_are_equally_long() {
+        let address = "127.0.0.1:80".parse().unwrap();
+        let options = ClientOptions { address, connections: 1, padding_bytes: 10 };
+        assert_eq!(options.parking_head(0).len(), options.parking_head(24_999).len());
+        assert!(Client::new(options).take("jump", "").is_err());
     }
 }

@@ -61,7 +61,7 @@ pub(crate) struct Shared<A: Adapter> {
     pub(crate) body_piece: Vec<u8>,
     pub(crate) unclosed: Vec<Arc<AsyncCell<A::Operation>>>,
     pub(crate) turn_requests: usize,
-    head: Head,
+    head: Option<Box<Head>>,
 }
 
 /// What a core counts of its requests. One writer, any reader.
@@ -121,7 +121,7 @@ impl<A: Adapter> ProtocolHandler<A> {
             body_piece: Vec::new(),
             unclosed: Vec::new(),
             turn_requests: 0,
-            head: Head::default(),
+            head: None,
         };
         Self { table: ExchangeTable::default(), pool: Vec::new(), shared }
     }
@@ -388,7 +388,7 @@ fn name_of<M: Send>(cx: &CoreContext<M>, key: ExchangeKey) -> ExchangeName {
 impl<A: Adapter> Shared<A> {
     /// Lends an exchange the storage of the turn: a head to parse into.
     pub(crate) fn lend_storage(&mut self, exchange: &mut Exchange<A::Note>) {
-        exchange.request.head.lend(std::mem::take(&mut self.head));
+        exchange.request.head.lend(self.head.take());
         exchange.response.lend_buffer(&mut self.buffer);
     }
 
@@ -398,10 +398,12 @@ impl<A: Adapter> Shared<A> {
         self.put_buffer(exchange.response.take_buffer());
     }
 
-    pub(crate) fn put_head(&mut self, mut head: Head) {
-        if head.memory_bytes() > self.head.memory_bytes() {
+    pub(crate) fn put_head(&mut self, head: Option<Box<Head>>) {
+        let Some(mut head) = head else { return };
+        let own_bytes = self.head.as_ref().map_or(0, |own| own.memory_bytes());
+        if head.memory_bytes() > own_bytes {
             head.clear();
-            self.head = head;
+            self.head = Some(head);
         }
     }
 

@@ -153,52 +153,61 @@ const NO_FRAMING: Framing =
     Framing { body: BodyLength::None, keep_alive: false, expects_continue: false, server: None };
 
 /// A head in storage that the core lends for a turn, or in an exact copy that other threads share.
+/// Two pointers: a parked request has none of the storage.
 #[derive(Debug, Default)]
 pub struct RequestHead {
-    lent: Head,
+    lent: Option<Box<Head>>,
     shared: Option<Arc<Head>>,
 }
+
+/// What there is before anything of a head came.
+static NO_HEAD: Head = Head::new();
 
 impl RequestHead {
     /// The head.
     pub fn get(&self) -> &Head {
-        self.shared.as_deref().unwrap_or(&self.lent)
+        self.shared.as_deref().or(self.lent.as_deref()).unwrap_or(&NO_HEAD)
     }
 
     /// An exact copy that outlives the turn, made once.
     pub fn share(&mut self) -> Arc<Head> {
-        let lent = &self.lent;
+        let lent = self.lent.as_deref().unwrap_or(&NO_HEAD);
         Arc::clone(self.shared.get_or_insert_with(|| Arc::new(lent.to_exact())))
     }
 
     pub(crate) fn lent_mut(&mut self) -> &mut Head {
-        &mut self.lent
+        self.lent.get_or_insert_default()
     }
 
     /// Takes storage on loan from the core.
-    pub(crate) fn lend(&mut self, storage: Head) {
+    pub(crate) fn lend(&mut self, storage: Option<Box<Head>>) {
         self.lent = storage;
     }
 
     /// Gives the core its storage back; with `keep` the head stays readable as an exact copy.
-    pub(crate) fn give_back(&mut self, keep: bool) -> Head {
+    pub(crate) fn give_back(&mut self, keep: bool) -> Option<Box<Head>> {
         if keep {
             self.share();
         }
-        std::mem::take(&mut self.lent)
+        self.lent.take()
     }
 
     /// Gives the core its storage back; a head that is not complete yet goes on in an exact copy.
-    pub(crate) fn keep_partial(&mut self) -> Head {
-        let exact = self.lent.to_exact();
+    pub(crate) fn keep_partial(&mut self) -> Option<Box<Head>> {
+        let exact = self.lent.as_ref().map(|lent| Box::new(lent.to_exact()));
         std::mem::replace(&mut self.lent, exact)
     }
 
     fn recycle(&mut self) {
-        self.lent.clear();
+        if let Some(lent) = &mut self.lent {
+            lent.clear();
+        }
         self.shared = None;
     }
 }
+
+// Every parked request has one.
+const _: () = assert!(size_of::<Request>() <= 216);
 
 /// Decoded content that waits for its reader.
 #[derive(Debug, Default)]
