@@ -202,7 +202,7 @@ impl Request {
     /// The query or form cannot be decoded (400).
     pub fn parameter(&mut self, name: &str) -> Result<Option<&str>> {
         if self.note.parameters.is_none() {
-            self.note.parameters = Some(self.parse_parameters()?);
+            self.note.parameters = Some(self.parse_parameters()?.into_boxed_slice());
         }
         let parameters = self.note.parameters.as_deref().unwrap_or_default();
         Ok(parameters.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()))
@@ -574,9 +574,9 @@ impl Request {
         });
         if is_form && self.method_kind() == Method::Post && self.note.form.is_none() {
             let content = self.read_to_end()?;
-            self.note.form = Some(uri::parse_query(&content)?);
+            self.note.form = Some(uri::parse_query(&content)?.into_boxed_slice());
         }
-        parameters.extend(self.note.form.iter().flatten().cloned());
+        parameters.extend(self.note.form.as_deref().unwrap_or_default().iter().cloned());
         for wrapper in self.note.wrappers.iter() {
             parameters = parameters
                 .into_iter()

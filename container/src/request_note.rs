@@ -44,9 +44,9 @@ pub struct RequestNote {
     pub(crate) error: Option<Arc<Error>>,
     /// Until there is a context, whose cell has them from then on.
     pub(crate) attributes: BTreeMap<String, Attribute>,
-    pub(crate) parameters: Option<Vec<(String, String)>>,
+    pub(crate) parameters: Option<Box<[(String, String)]>>,
     /// The parameters of the form, once it was read: the content does not come again.
-    pub(crate) form: Option<Vec<(String, String)>>,
+    pub(crate) form: Option<Box<[(String, String)]>>,
     pub(crate) context: Option<AsyncContext>,
     /// Whether another thread may hold an `AsyncHandle`.
     pub(crate) has_handle: bool,
@@ -164,7 +164,7 @@ impl RequestNote {
 }
 
 // Every parked request has one.
-const _: () = assert!(size_of::<RequestNote>() <= 320);
+const _: () = assert!(size_of::<RequestNote>() <= 312);
 
 /// Why a request is answered without its servlet.
 #[derive(Clone, Debug)]

@@ -74,7 +74,7 @@ impl Request {
     pub fn copy_of_head(&mut self) -> Self {
         let shared = Some(self.head.share());
         Self {
-            head: RequestHead { lent: Head::default(), shared },
+            head: RequestHead { lent: None, shared },
             target: self.target,
             framing: self.framing,
             started: self.started,

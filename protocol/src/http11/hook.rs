@@ -54,8 +54,7 @@ pub(crate) struct CallState<O: Operation> {
     pub(crate) errno: Option<Errno>,
     pub(crate) credit_bytes: usize,
     pub(crate) deferred: Vec<O>,
-    /// The turn's storage of a head that a future does not need any more; boxed, since most calls
-    /// have none and all carry the place.
+    /// The turn's storage of a head that a future does not need any more.
     pub(crate) head_storage: Option<Box<Head>>,
     pub(crate) is_inbound_ended: bool,
 }
@@ -217,7 +216,7 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
         let mut call = self.call.borrow_mut();
         let call = call.as_mut().expect("asks come from inside a call");
         let storage = request.head.give_back(true);
-        call.head_storage.get_or_insert_with(|| Box::new(storage));
+        call.head_storage = call.head_storage.take().or(storage);
         request.uses_inbound = true;
         // A reader that is inside right now gets the rest with the next look.
         if cell.push_inbound(request.body.available()).is_some() {

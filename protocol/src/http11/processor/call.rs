@@ -185,9 +185,7 @@ impl<A: Adapter> Http11Processor<A> {
         self.credit_bytes += call.credit_bytes;
         self.deferred.extend(call.deferred);
         self.is_inbound_ended = call.is_inbound_ended;
-        if let Some(storage) = call.head_storage {
-            turn.shared.put_head(*storage);
-        }
+        turn.shared.put_head(call.head_storage);
         let mut queued_bytes = 0;
         if let Some(socket) = turn.cx.socket_mut(turn.conn) {
             socket.out = call.out;
