@@ -50,6 +50,7 @@
 //! | [`request`], [`response`] | what they are called with |
 //! | [`async_servlet`], [`async_io`] | servlets that are an `async fn`, and what they await |
 //! | [`async_context`], [`async_listener`] | requests that let go of the thread |
+//! | [`time`], [`net`], [`task`] | timers, TCP streams and tasks on a core |
 //! | [`mapper`], [`uri`], [`url_pattern`] | from the target to the servlet |
 //! | [`access_log`], [`error_report`] | what a request leaves behind |
 #![forbid(unsafe_code)]
@@ -78,6 +79,7 @@ mod guard;
 pub mod guide;
 pub mod mapper;
 pub mod methods;
+pub mod net;
 pub mod operation;
 pub mod request;
 pub mod request_dispatcher;
@@ -92,6 +94,8 @@ pub mod server_report;
 pub mod service;
 pub mod servlet;
 mod servlet_task;
+pub mod task;
+pub mod time;
 pub mod uri;
 pub mod url_pattern;
 pub mod valve;

@@ -102,6 +102,11 @@ pub enum Command {
     Close(ConnKey),
     /// Connect to an address.
     Connect(ConnectRequest),
+    /// Give up a connect that is under way: no event comes of it, unless one is there already.
+    CancelConnect {
+        /// The token of the [`ConnectRequest`].
+        token: u64,
+    },
     /// Read or write a file.
     File(FileRequest),
     /// Accept nothing until [`Command::ResumeAccept`]; clients wait in the backlog.

@@ -9,6 +9,10 @@ use crate::{
     core_counters::CoreCounters,
     inbox::Inbox,
     key::{ConnKey, CoreId},
+    local::{
+        executor::{TaskDoor, TaskKey},
+        services::LocalServices,
+    },
     out_queue::BufferPool,
     socket::{Failure, Phase, ReadDeadline, Socket},
     sync::Arc,
@@ -61,6 +65,17 @@ pub enum CoreMessage<M> {
     Drain,
     /// The drain limit passed: end what is parked, then cut.
     DrainLimit,
+    /// Poll a task that was woken.
+    WakeTask(TaskKey),
+}
+
+/// The way of wakes to a core, from any thread.
+struct InboxDoor<M: Send>(Arc<Inbox<CoreMessage<M>>>);
+
+impl<M: Send> TaskDoor for InboxDoor<M> {
+    fn post_wake(&self, task: TaskKey) {
+        self.0.post(CoreMessage::WakeTask(task));
+    }
 }
 
 /// What a timer of the wheel is for.
@@ -87,12 +102,15 @@ pub struct CoreContext<M: Send> {
     /// Connections whose output left without the ring, so that no completion tells.
     pub(crate) sent_at_once: Vec<ConnKey>,
     pub(crate) counters: Arc<CoreCounters>,
+    pub(crate) services: Rc<LocalServices>,
 }
 
-impl<M: Send> CoreContext<M> {
+impl<M: Send + 'static> CoreContext<M> {
     pub(crate) fn new(seat: &CoreSeat<M>, io: Rc<dyn Io>, timeouts: CoreTimeouts) -> Self {
         let now = io.now();
+        let door = std::sync::Arc::new(InboxDoor(Arc::clone(&seat.inbox)));
         Self {
+            services: Rc::new(LocalServices::new(now, door)),
             id: seat.id,
             timeouts,
             now,
@@ -107,6 +125,13 @@ impl<M: Send> CoreContext<M> {
             sent_at_once: Vec::new(),
             counters: Arc::clone(&seat.counters),
         }
+    }
+}
+
+impl<M: Send> CoreContext<M> {
+    /// What the core offers to futures.
+    pub fn services(&self) -> &Rc<LocalServices> {
+        &self.services
     }
 
     /// The core's number.

@@ -12,6 +12,7 @@ use crate::{
     core_context::{CoreContext, CoreMessage, CoreSeat, CoreTimeouts, TimerKey},
     inbox::Batch,
     key::{ConnKey, ListenerId},
+    local::services::LocalServices,
     observe::{Observation, observe},
     socket::{Failure, Phase, ReadDeadline, Socket},
     timer_wheel::TICK,
@@ -56,6 +57,11 @@ impl<H: ConnectionHandler> Core<H> {
         &self.handler
     }
 
+    /// What the core offers to futures.
+    pub fn services(&self) -> &Rc<LocalServices> {
+        &self.cx.services
+    }
+
     /// Connections that are not closed yet.
     pub fn socket_count(&self) -> usize {
         self.cx.socket_count
@@ -71,7 +77,12 @@ impl<H: ConnectionHandler> Core<H> {
             Event::Accepted { conn, listener, peer } => self.accepted(conn, listener, peer),
             Event::Received(conn, lease) => self.received(conn, lease),
             Event::Eof(conn) => self.eof(conn),
-            Event::RecvFailed(conn, errno) | Event::SendFailed(conn, errno) => {
+            Event::RecvFailed(conn, errno) => {
+                self.cx.services.receiving_ended(conn, Some(errno));
+                self.failed(conn, Failure::System(errno));
+            }
+            Event::SendFailed(conn, errno) => {
+                self.cx.services.sending_failed(conn, errno);
                 self.failed(conn, Failure::System(errno));
             }
             Event::Sent(conn, chunks) => self.sent(conn, chunks),
@@ -83,10 +94,9 @@ impl<H: ConnectionHandler> Core<H> {
             Event::AcceptStopped(listener, errno) => self.accept_stopped(listener, errno),
             Event::Timeout => self.timeout(),
             Event::Woken => {}
-            Event::Detached(..)
-            | Event::Connected { .. }
-            | Event::ConnectFailed { .. }
-            | Event::FileDone { .. } => {
+            Event::Connected { conn, token } => self.cx.services.connected(conn, token),
+            Event::ConnectFailed { token, errno } => self.cx.services.connect_failed(token, errno),
+            Event::Detached(..) | Event::FileDone { .. } => {
                 tracing::error!("core {}: an answer came that nobody asked for", self.cx.id);
             }
         }
@@ -106,6 +116,10 @@ impl<H: ConnectionHandler> Core<H> {
     }
 
     fn received(&mut self, conn: ConnKey, lease: Lease) {
+        if self.cx.socket(conn).is_none() {
+            self.cx.services.received(conn, &lease);
+            return;
+        }
         self.cx.counters.received_bytes.add(lease.len() as u64);
         let Some(socket) = self.cx.socket_mut(conn) else { return };
         match &mut socket.phase {
@@ -129,7 +143,10 @@ impl<H: ConnectionHandler> Core<H> {
     }
 
     fn eof(&mut self, conn: ConnKey) {
-        let Some(socket) = self.cx.socket_mut(conn) else { return };
+        let Some(socket) = self.cx.socket_mut(conn) else {
+            self.cx.services.receiving_ended(conn, None);
+            return;
+        };
         socket.is_eof = true;
         socket.is_peer_closed = true;
         socket.is_demanded = false;
@@ -172,10 +189,13 @@ impl<H: ConnectionHandler> Core<H> {
     }
 
     fn sent(&mut self, conn: ConnKey, chunks: Chunks) {
-        self.cx.counters.sent_bytes.add(chunks.len_bytes() as u64);
-        let CoreContext { sockets, pool, .. } = &mut self.cx;
+        let CoreContext { sockets, pool, counters, services, .. } = &mut self.cx;
         let socket = sockets.get_mut(conn.slot as usize).and_then(Option::as_mut);
-        let Some(socket) = socket.filter(|socket| socket.key == conn) else { return };
+        let Some(socket) = socket.filter(|socket| socket.key == conn) else {
+            services.sent(conn);
+            return;
+        };
+        counters.sent_bytes.add(chunks.len_bytes() as u64);
         socket.out.on_sent(chunks, pool);
         socket.write_deadline = None;
         self.after_sent(conn);
@@ -206,11 +226,12 @@ impl<H: ConnectionHandler> Core<H> {
     }
 
     fn closed(&mut self, conn: ConnKey) {
-        let Some(slot) = self.cx.sockets.get_mut(conn.slot as usize) else { return };
-        if slot.as_ref().is_none_or(|socket| socket.key != conn) {
+        let slot = self.cx.sockets.get_mut(conn.slot as usize);
+        let own = slot.filter(|slot| slot.as_ref().is_some_and(|socket| socket.key == conn));
+        let Some(mut socket) = own.and_then(Option::take) else {
+            self.cx.services.outgoing_closed(conn);
             return;
-        }
-        let Some(mut socket) = slot.take() else { return };
+        };
         self.cx.counters.sent_bytes.add(socket.out.take_sent_at_once());
         if let Some(timer) = socket.timer {
             self.cx.wheel.remove(timer);
@@ -246,6 +267,7 @@ impl<H: ConnectionHandler> Core<H> {
                 TimerKey::DrainCut => self.cut(),
             }
         }
+        self.cx.services.expire(self.cx.now);
     }
 
     fn socket_deadline(&mut self, conn: ConnKey) {
@@ -303,6 +325,7 @@ impl<H: ConnectionHandler> Core<H> {
         observe(&Observation::Message { core: self.cx.id });
         match message {
             CoreMessage::Handler(message) => self.handler.on_message(&mut self.cx, message),
+            CoreMessage::WakeTask(task) => self.cx.services.poll_task(task),
             CoreMessage::Drain => self.drain(),
             CoreMessage::DrainLimit => {
                 self.handler.on_drain_limit(&mut self.cx);
@@ -359,6 +382,8 @@ impl<H: ConnectionHandler> Core<H> {
         for attachment in left {
             self.handler.on_closed(&mut self.cx, attachment);
         }
+        self.cx.services.stop();
+        self.cx.services.drain_commands(&mut self.cx.commands);
         self.cx.commands.push(Command::Stop);
     }
 }
@@ -369,6 +394,7 @@ impl<H: ConnectionHandler> CoreHandler for Core<H> {
         std::mem::swap(&mut self.cx.commands, commands);
         self.on_event(event);
         self.settle_sent_at_once();
+        self.cx.services.drain_commands(&mut self.cx.commands);
         std::mem::swap(&mut self.cx.commands, commands);
     }
 
@@ -385,12 +411,14 @@ impl<H: ConnectionHandler> CoreHandler for Core<H> {
             self.settle_sent_at_once();
         }
         self.pending = (!batch.is_empty()).then_some(batch);
+        self.cx.services.drain_commands(&mut self.cx.commands);
         std::mem::swap(&mut self.cx.commands, commands);
         self.pending.is_some() || !self.cx.inbox.is_empty()
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        self.cx.wheel.next_deadline()
+        let deadlines = [self.cx.wheel.next_deadline(), self.cx.services.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     fn may_sleep(&mut self) -> bool {

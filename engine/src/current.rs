@@ -3,9 +3,12 @@
 //! `Current` names the exchange; several cores may share a thread in the simulator, so the value
 //! is scoped and put back, also when the callback panics.
 
-use std::cell::Cell;
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
-use crate::key::CoreId;
+use crate::{key::CoreId, local::services::LocalServices};
 
 /// Who is running on this thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +34,35 @@ thread_local! {
     static CURRENT: Cell<Current> = const {
         Cell::new(Current { core: None, is_worker: false, exchange: None })
     };
+    /// What the core that runs here offers to its futures; beside `Current`, which is copied.
+    static SERVICES: RefCell<Option<Rc<LocalServices>>> = const { RefCell::new(None) };
+}
+
+/// What the core of the calling thread offers.
+pub(crate) fn services() -> Option<Rc<LocalServices>> {
+    SERVICES.with_borrow(Option::clone)
+}
+
+/// Runs `f` on the thread of the core that `services` belong to.
+pub(crate) fn with_services<R>(services: Rc<LocalServices>, f: impl FnOnce() -> R) -> R {
+    let _restore = RestoreServices(SERVICES.replace(Some(services)));
+    f()
+}
+
+struct RestoreServices(Option<Rc<LocalServices>>);
+
+impl Drop for RestoreServices {
+    fn drop(&mut self) {
+        // What was there goes behind the borrow.
+        drop(SERVICES.replace(self.0.take()));
+    }
+}
+
+/// Says whose services these are from now on, and answers whose they were: see
+/// [`Current::swap_in`].
+#[cfg(all(feature = "sim", not(loom)))]
+pub(crate) fn swap_services(services: Option<Rc<LocalServices>>) -> Option<Rc<LocalServices>> {
+    SERVICES.replace(services)
 }
 
 impl Current {

@@ -308,7 +308,8 @@ fn serve_core<H: ConnectionHandler>(start: CoreStart<H::Message>, factory: &Core
         let handler = factory(&seat, Rc::clone(&io));
         let mut core = Core::new(&seat, io, options.timeouts, listener_count, handler);
         report(Ok(()));
-        if let Err(error) = backend.run(&mut core) {
+        let services = Rc::clone(core.services());
+        if let Err(error) = services.scope(|| backend.run(&mut core)) {
             tracing::error!("core {}: the ring failed: {error}", seat.id);
             std::process::exit(EXIT_STATUS_BUG);
         }

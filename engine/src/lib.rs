@@ -18,6 +18,7 @@
 //! | [`parker`] | a thread that is not a core's waits until it is told to go on |
 //! | [`cpus`] | which CPUs there are, lists of them, pinning |
 //! | [`signals`] | the signals that end the process, waited for by one thread |
+//! | [`local`] | what a core offers to futures that run on it: tasks, timers, TCP streams |
 //! | [`current`] | who is running on this thread |
 //! | `sim` | the simulator: a backend without a kernel, actors, faults (feature `sim`) |
 //! | [`interleave`], [`observe`], [`canary`] | the simulator's hooks; nothing without it |
@@ -37,6 +38,7 @@ pub mod inbox;
 pub mod input_buffer;
 pub mod interleave;
 pub mod key;
+pub mod local;
 pub mod native;
 pub mod observe;
 pub mod out_queue;

@@ -362,7 +362,7 @@ fn errors_and_panics_are_answered_before_and_after_a_wait() {
     simulated(|| {
         let journal = Journal::default();
         let seen = journal.clone();
-        let context = Context::new("").async_get("/*", async move |req, res| {
+        let context = Context::new("").async_get("/*", async move |req, _res| {
             let path = req.path_info().unwrap_or_default().to_owned();
             if path.starts_with("/late") {
                 Yield(false).await;

@@ -12,6 +12,7 @@ mod simulated;
 mod support;
 
 mod async_errors;
+mod async_io;
 mod async_life;
 mod async_servlets;
 mod async_timeouts;

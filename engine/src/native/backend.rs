@@ -54,6 +54,8 @@ pub struct NativeBackend {
     /// Receivers that found no buffer, oldest first.
     starved: VecDeque<ConnKey>,
     pub(super) files: Slab<FileOperation>,
+    /// Connects in flight, by token.
+    pub(super) connecting: Vec<(u64, ConnKey)>,
     pub(super) gathers: GatherPool,
     pub(super) commands: Commands,
     /// Events that commands caused at once; delivered first in the next turn.
@@ -97,6 +99,7 @@ impl NativeBackend {
             acceptors: Acceptors::new(listeners, options)?,
             starved: VecDeque::new(),
             files: Slab::with_stamp_mask(ConnKey::STAMP_MASK),
+            connecting: Vec::new(),
             gathers: GatherPool::default(),
             commands: Commands::default(),
             deferred: VecDeque::new(),

@@ -51,6 +51,8 @@ pub(crate) struct Connecting {
     pub(crate) token: u64,
     /// Where to.
     pub(crate) address: SockAddr,
+    /// Nobody waits for it any more.
+    pub(crate) is_cancelled: bool,
 }
 
 /// The sending side of a connection.

@@ -173,13 +173,16 @@ impl NativeBackend {
         let connecting = connection.connecting.take().expect("a connect in flight is in its slot");
         drop(connection);
         let token = connecting.token;
-        if result < 0 {
+        self.connecting.retain(|(own, _)| *own != token);
+        if result < 0 || connecting.is_cancelled {
             let failed = self.sockets.connections.borrow_mut().remove(slab_key(conn));
             // The handler never heard of the connection: its slot and descriptor go at once.
             drop(failed);
             self.acceptors.on_closed();
-            let errno = Errno(-result);
-            self.deliver(Event::ConnectFailed { token, errno }, handler);
+            if !connecting.is_cancelled {
+                let errno = Errno(-result);
+                self.deliver(Event::ConnectFailed { token, errno }, handler);
+            }
         } else {
             self.deliver(Event::Connected { conn, token }, handler);
         }

@@ -46,6 +46,7 @@ impl NativeBackend {
             Command::ShutdownWrite(conn) => self.shut_down_write(conn),
             Command::Close(conn) => self.close(conn),
             Command::Connect(request) => self.connect(request),
+            Command::CancelConnect { token } => self.cancel_connect(token),
             Command::File(request) => self.start_file(request),
             Command::PauseAccept => self.acceptors.is_paused = true,
             Command::ResumeAccept => self.acceptors.is_paused = false,
@@ -195,7 +196,8 @@ impl NativeBackend {
             }
         };
         let raw_fd = fd.as_raw_fd();
-        let connecting = Box::new(Connecting { token, address: address.into() });
+        let connecting =
+            Box::new(Connecting { token, address: address.into(), is_cancelled: false });
         let (pointer, len) = (connecting.address.as_ptr(), connecting.address.len());
         let mut connection = Connection::new(fd, None);
         connection.connecting = Some(connecting);
@@ -206,6 +208,22 @@ impl NativeBackend {
         // (`on_connect`).
         let operation = unsafe { Operation::connect(raw_fd, pointer.cast(), len, name) };
         self.ring.push(operation);
+        self.connecting.push((token, conn));
+    }
+
+    /// Gives up a connect. Its slot and descriptor go with its completion, whichever that is.
+    fn cancel_connect(&mut self, token: u64) {
+        let Some(&(_, conn)) = self.connecting.iter().find(|(own, _)| *own == token) else {
+            return;
+        };
+        self.with_open(conn, |connection| {
+            if let Some(connecting) = &mut connection.connecting {
+                connecting.is_cancelled = true;
+            }
+        });
+        // Who hears of the cancellation itself has nothing to do.
+        let name = UserData::of_index(Kind::Nop, 0);
+        self.ring.push(Operation::cancel(UserData::of(Kind::Connect, conn), name));
     }
 
     fn start_file(&mut self, request: FileRequest) {

@@ -14,11 +14,13 @@ use super::{
     connection::{SimConnection, SimLease, close_link},
     fault::Fault,
     network::Port,
+    upstream,
     world::{self, hits},
 };
 use crate::{
     backend::{
-        Backend, Command, Commands, CoreHandler, Departure, Errno, Event, Io, SendNow, Stream,
+        Backend, Command, Commands, ConnectRequest, CoreHandler, Departure, Errno, Event, Io,
+        SendNow, Stream,
     },
     buffer::{Chunks, Lease},
     key::{ConnKey, CoreId, ListenerId},
@@ -215,7 +217,13 @@ impl SimBackend {
     }
 
     fn complete_all<H: CoreHandler>(&mut self, handler: &mut H) {
-        while let Some(event) = self.deferred.pop_front() {
+        for _ in 0..self.deferred.len() {
+            let Some(event) = self.deferred.pop_front() else { break };
+            let is_connect = matches!(event, Event::Connected { .. } | Event::ConnectFailed { .. });
+            if is_connect && hits(Fault::LateCompletion) {
+                self.deferred.push_back(event);
+                continue;
+            }
             if !self.is_stopped {
                 self.deliver(event, handler);
             }
@@ -462,11 +470,8 @@ impl SimBackend {
                     connection.link.queue();
                 });
             }
-            Command::Connect(request) => {
-                let errno = Errno(libc::EOPNOTSUPP);
-                let token = request.token;
-                self.deferred.push_back(Event::ConnectFailed { token, errno });
-            }
+            Command::Connect(request) => self.connect(request),
+            Command::CancelConnect { token } => self.cancel_connect(token),
             Command::File(request) => {
                 let (token, result) = (request.token, Err(Errno(libc::EOPNOTSUPP)));
                 let buffer = request.buffer;
@@ -482,6 +487,43 @@ impl SimBackend {
                 panic!("{peer}: a simulated core takes no descriptor over")
             }
             Command::Stop => self.is_stopped = true,
+        }
+    }
+
+    fn connect(&mut self, request: ConnectRequest) {
+        let ConnectRequest { token, address } = request;
+        let failed = |errno| Event::ConnectFailed { token, errno: Errno(errno) };
+        if hits(Fault::NoDescriptors) {
+            self.deferred.push_back(failed(libc::EMFILE));
+            return;
+        }
+        let Some(link) = upstream::connect(address, &self.port) else {
+            self.deferred.push_back(failed(libc::ECONNREFUSED));
+            return;
+        };
+        let connection = SimConnection::new(Rc::clone(&link));
+        let SlabKey { slot, stamp } = self.sockets.connections.borrow_mut().insert(connection);
+        let conn = ConnKey { slot, stamp };
+        link.conn.set(Some(conn));
+        self.deferred.push_back(Event::Connected { conn, token });
+    }
+
+    /// Gives up a connect whose answer is not out yet; if the cancellation comes too late, that
+    /// comes all the same.
+    fn cancel_connect(&mut self, token: u64) {
+        let is_it = |event: &Event| {
+            matches!(event, Event::Connected { token: own, .. } if *own == token)
+                || matches!(event, Event::ConnectFailed { token: own, .. } if *own == token)
+        };
+        let Some(index) = self.deferred.iter().position(is_it) else { return };
+        if hits(Fault::CancelTooLate) {
+            return;
+        }
+        if let Some(Event::Connected { conn, .. }) = self.deferred.remove(index)
+            && let Some(connection) = self.sockets.connections.borrow_mut().remove(slab_key(conn))
+        {
+            connection.link.conn.set(None);
+            close_link(&connection.link);
         }
     }
 

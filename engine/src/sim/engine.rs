@@ -163,7 +163,8 @@ fn run_core<H: ConnectionHandler>(
     let io = backend.io();
     let handler = factory(seat, Rc::clone(&io));
     let mut core = Core::new(seat, io, options.timeouts, 1, handler);
-    backend.run(&mut core).expect("a simulated loop does not fail");
+    let services = Rc::clone(core.services());
+    services.scope(|| backend.run(&mut core)).expect("a simulated loop does not fail");
     on_end(seat.id, core.handler());
     CoreEnd {
         core: seat.id,

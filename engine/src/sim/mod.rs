@@ -14,6 +14,7 @@
 //! | [`fault`] | what may go wrong, and how often |
 //! | [`trace`] | what happened, for the eye and for comparing two runs |
 //! | [`network`] | connections in memory: a server end, a client end, bytes between |
+//! | [`upstream`] | servers that the cores connect to |
 //! | [`backend`] | the loop of a core, and what a core may ask in the middle of a callback |
 //! | `connection` | one connection's simulated operations in flight |
 //! | [`engine`] | starts, drains and awaits simulated cores |
@@ -33,4 +34,5 @@ pub mod pool;
 mod scheduler;
 pub mod sync;
 pub mod trace;
+pub mod upstream;
 pub mod world;

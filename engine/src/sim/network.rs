@@ -130,6 +130,28 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    /// A connection of which neither end knows yet.
+    fn new(port: Rc<Port>, peer: SocketAddr) -> Rc<Self> {
+        let window = || {
+            let is_narrow = hits(Fault::NarrowWindow);
+            if is_narrow { world::draw_len(64, 4096) } else { WINDOW_BYTES }
+        };
+        let pipe = || RefCell::new(Pipe { window_bytes: window(), ..Pipe::default() });
+        Rc::new(Self {
+            port,
+            peer,
+            conn: Cell::new(None),
+            up: pipe(),
+            down: pipe(),
+            is_reset_by_client: Cell::new(false),
+            is_reset_by_server: Cell::new(false),
+            is_server_gone: Cell::new(false),
+            is_client_gone: Cell::new(false),
+            is_queued: Cell::new(false),
+            client: Cell::new(None),
+        })
+    }
+
     /// Something happened at the client's end.
     fn touch_server(&self) {
         self.queue();
@@ -197,28 +219,20 @@ impl ClientSocket {
         world.network.connects.set(number + 1);
         let host = Ipv4Addr::from_bits(0x0a00_0000 | u32::try_from(number >> 16).unwrap_or(0));
         let peer = SocketAddr::from((host, (number & 0xffff) as u16));
-        let window = || {
-            let is_narrow = hits(Fault::NarrowWindow);
-            if is_narrow { world::draw_len(64, 4096) } else { WINDOW_BYTES }
-        };
-        let pipe = || RefCell::new(Pipe { window_bytes: window(), ..Pipe::default() });
-        let link = Rc::new(Link {
-            port,
-            peer,
-            conn: Cell::new(None),
-            up: pipe(),
-            down: pipe(),
-            is_reset_by_client: Cell::new(false),
-            is_reset_by_server: Cell::new(false),
-            is_server_gone: Cell::new(false),
-            is_client_gone: Cell::new(false),
-            is_queued: Cell::new(false),
-            client: Cell::new(None),
-        });
+        let link = Link::new(port, peer);
         link.port.backlog.borrow_mut().push_back(Rc::clone(&link));
         link.port.ring();
         world::record("connects", number, u64::from(link.port.core.0));
         Self { link }
+    }
+
+    /// The far end of a connection that a core makes to `address`.
+    pub(crate) fn of_upstream(port: Rc<Port>, address: SocketAddr) -> Self {
+        Self { link: Link::new(port, address) }
+    }
+
+    pub(crate) fn link(&self) -> Rc<Link> {
+        Rc::clone(&self.link)
     }
 
     /// The client's address.

@@ -19,7 +19,11 @@ use super::{
     fault::Fault,
     world::{self, World},
 };
-use crate::{current::Current, timestamp::Timestamp};
+use crate::{
+    current::{self, Current},
+    local::services::LocalServices,
+    timestamp::Timestamp,
+};
 
 type Fiber = Coroutine<(), (), (), DefaultStack>;
 
@@ -60,6 +64,7 @@ struct Actor {
     yielder: Option<NonNull<Yielder<(), ()>>>,
     /// Who this actor is to the product while it runs.
     current: Current,
+    services: Option<Rc<LocalServices>>,
     state: State,
     /// An unpark that no park has answered.
     has_token: bool,
@@ -145,6 +150,7 @@ impl Scheduler {
             fiber: Some(fiber),
             yielder: None,
             current: Current::default(),
+            services: None,
             state: State::Ready,
             has_token: false,
             stalled_nanos: 0,
@@ -337,12 +343,12 @@ fn resume(world: &World, slot: u32) {
         name: (actor.name, actor.number),
         yielder: actor.yielder,
     };
-    let current = actor.current;
+    let (current, services) = (actor.current, actor.services.take());
     drop(scheduler);
     RUNNING.set(Some(running));
-    let outer = current.swap_in();
+    let outer = (current.swap_in(), current::swap_services(services));
     let result = catch_unwind(AssertUnwindSafe(|| fiber.resume(())));
-    let current = outer.swap_in();
+    let (current, services) = (outer.0.swap_in(), current::swap_services(outer.1));
     let running = RUNNING.take().expect("set above");
     let mut scheduler = world.scheduler.borrow_mut();
     match result {
@@ -351,6 +357,7 @@ fn resume(world: &World, slot: u32) {
             actor.fiber = Some(fiber);
             actor.yielder = running.yielder;
             actor.current = current;
+            actor.services = services;
         }
         Ok(CoroutineResult::Return(())) => scheduler.ended(slot, Some(fiber)),
         Err(panic) => {

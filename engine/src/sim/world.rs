@@ -17,6 +17,7 @@ use super::{
     network::Network,
     scheduler::Scheduler,
     trace::Trace,
+    upstream::Upstreams,
 };
 use crate::{canary::Canary, interleave::Point, observe::Observation, timestamp::Timestamp};
 
@@ -75,6 +76,7 @@ type Observer = Box<dyn FnMut(&Observation)>;
 pub(crate) struct World {
     pub(crate) rng: RefCell<Rng>,
     pub(crate) network: Network,
+    pub(crate) upstreams: Upstreams,
     pub(crate) scheduler: RefCell<Scheduler>,
     faults: RefCell<FaultPlan>,
     fault_hits: RefCell<Vec<u64>>,
@@ -105,6 +107,7 @@ pub fn simulate(options: &SimOptions, main: impl FnOnce() + 'static) -> Outcome 
     let world = Rc::new(World {
         rng: RefCell::new(Rng::with_seed(options.seed)),
         network: Network::default(),
+        upstreams: Upstreams::default(),
         scheduler: RefCell::new(Scheduler::new(options.steps_max)),
         faults: RefCell::new(options.faults.clone()),
         fault_hits: RefCell::new(vec![0; Fault::ALL.len()]),
