@@ -36,6 +36,8 @@ pub enum Canary {
     OperationsReversed,
     /// Listeners that were told of the end are kept and told again.
     CompletedTwice,
+    /// A stream of a future that was dropped is not closed.
+    StreamNotClosed,
     /// A wake that comes while the future is polled is taken for one that came before.
     PollDueClearedLate,
     /// `complete()` of another thread before the callback ended counts as the callback's own.
@@ -65,6 +67,7 @@ impl Canary {
         Self::ReceiveNotRearmed,
         Self::OperationsReversed,
         Self::CompletedTwice,
+        Self::StreamNotClosed,
         Self::PollDueClearedLate,
         Self::PendingTakenForMust,
         Self::OperationUnseen,

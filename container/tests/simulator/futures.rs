@@ -4,13 +4,14 @@
 use std::{
     cell::RefCell,
     future::{Future, pending, poll_fn},
+    io,
     pin::{Pin, pin},
     rc::Rc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use ringcat::{AsyncContext, AsyncServlet, Request, Response, Result};
+use ringcat::{AsyncContext, AsyncServlet, Request, Response, Result, net::TcpStream, time};
 use ringcat_engine::sim::world::{self, chance, draw};
 
 use crate::{
@@ -20,8 +21,9 @@ use crate::{
     },
     checkers::Seen,
     foreign,
-    plan::{End, Plan, tagged},
-    run::{Moment, run},
+    plan::{End, Plan, find_strange, tagged},
+    run::{Moment, now, run},
+    upstream,
 };
 
 /// The servlet.
@@ -86,7 +88,7 @@ async fn serve(req: &mut Request, res: &mut Response, number: u64) -> Result<()>
     take_upload(req, number).await?;
     maybe_fail(number)?;
     if plan.end == End::Inside {
-        wait(&plan).await;
+        wait(number, &plan).await;
         write_answer(res, number, &plan).await?;
         foreign::decide(number, 1, "complete in a future", context.complete());
         return maybe_fail(number);
@@ -98,7 +100,7 @@ async fn serve(req: &mut Request, res: &mut Response, number: u64) -> Result<()>
         // Whoever ends the round does so without a future.
         return Ok(());
     }
-    wait(&plan).await;
+    wait(number, &plan).await;
     maybe_fail(number)?;
     pending().await
 }
@@ -119,15 +121,15 @@ async fn serve_in_own_round(
     context.set_timeout(Duration::ZERO)?;
     context.add_listener(Listener::new(number, 1, Duration::MAX))?;
     run().change(number, |record| record.round = 1);
-    join(&context, plan).await;
+    join(&context, number, plan).await;
     write_answer(res, number, plan).await?;
     maybe_fail(number)
 }
 
 /// Waits for a wake, and meanwhile for a departure that mostly does not come.
-async fn join(context: &AsyncContext, plan: &Plan) {
+async fn join(context: &AsyncContext, number: u64, plan: &Plan) {
     let cancellation = context.cancellation();
-    let mut wait = pin!(wait(plan));
+    let mut wait = pin!(wait(number, plan));
     let mut cancelled = pin!(cancellation.cancelled());
     let mut is_cancelled = false;
     poll_fn(|cx| {
@@ -172,17 +174,53 @@ async fn write_answer(res: &mut Response, number: u64, plan: &Plan) -> Result<()
             res.flush().inspect_err(|_| run().change(number, |record| record.has_failed = true))?;
         }
         if chance(16) {
-            wait(plan).await;
+            wait(number, plan).await;
         }
     }
     Ok(())
 }
 
-/// Some waits, of which some are woken for nothing.
-async fn wait(plan: &Plan) {
+/// Some waits: for other threads, for the clock, for another server.
+async fn wait(number: u64, plan: &Plan) {
     for _ in 0..plan.pieces % 3 {
-        Wait::new(plan.delay / 2).await;
+        match () {
+            () if chance(80) => rest(plan.delay / 2).await,
+            () if chance(80) => {
+                // Whatever becomes of the other server, the request goes on.
+                let asked = time::timeout(Duration::from_secs(2), ask_upstream(number)).await;
+                world::record("asked upstream", number, u64::from(matches!(asked, Ok(Ok(())))));
+            }
+            () => Wait::new(plan.delay / 2).await,
+        }
     }
+}
+
+/// Sleeps, never too short.
+async fn rest(duration: Duration) {
+    let begun = now();
+    time::sleep(duration).await;
+    if now().saturating_since(begun) < duration {
+        world::fail(format!("a sleep of {duration:?} was over before"));
+    }
+}
+
+/// Has the other server send back what it is sent: nobody else's bytes may be among them.
+async fn ask_upstream(number: u64) -> io::Result<()> {
+    let mut stream = TcpStream::connect(upstream::address()).await?;
+    let len = if chance(24) { draw(1, 30_000) } else { draw(1, 400) } as usize;
+    stream.write_all(&tagged(number, true, 0, len)).await?;
+    let (mut offset, mut piece) = (0, [0; 2000]);
+    while offset < len {
+        let count = stream.read(&mut piece).await?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if let Some(at) = find_strange(number, true, offset, &piece[..count]) {
+            world::fail(format!("byte {at} of what request {number} asked upstream is strange"));
+        }
+        offset += count;
+    }
+    stream.shutdown().await
 }
 
 /// Ready when another thread says so.

@@ -19,6 +19,7 @@ mod futures;
 mod plan;
 mod run;
 mod scenario;
+mod upstream;
 mod writing;
 
 use std::{process::ExitCode, time::Duration};

@@ -87,6 +87,8 @@ pub(crate) struct Run {
     checkers: RefCell<Checkers>,
     /// The server accepts no more.
     is_draining: Cell<bool>,
+    /// The cores have ended.
+    is_over: Cell<bool>,
     /// Clients of this run are slow readers.
     is_reading_slow: Cell<bool>,
     /// Parked requests are completed many at a time.
@@ -166,6 +168,14 @@ impl Run {
 
     pub(crate) fn set_draining(&self) {
         self.is_draining.set(true);
+    }
+
+    pub(crate) fn set_over(&self) {
+        self.is_over.set(true);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.get()
     }
 
     pub(crate) fn is_draining(&self) -> bool {

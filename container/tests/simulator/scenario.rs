@@ -122,6 +122,7 @@ impl Scenario {
             move |seat, io| core_service.core_handler(seat, io),
             move |_, handler| left.set(left.get() + handler.exchange_count()),
         );
+        crate::upstream::spawn();
         let running = self.start_clients();
         let mut drain_limit = Duration::from_secs(200);
         if self.is_flood {
@@ -154,6 +155,7 @@ impl Scenario {
             world::fail("the cores do not end");
             return;
         };
+        run.set_over();
         // Who still holds a handle finds it closed.
         while world::others() > 0 {
             world::sleep(Duration::from_millis(10));

@@ -58,6 +58,11 @@ impl LocalServices {
         self.outgoing.len()
     }
 
+    /// What is kept for futures: tasks, timers that are waited for, streams that are held.
+    pub fn held_count(&self) -> usize {
+        self.executor.len() + self.sleepers.len() + self.outgoing.stream_count()
+    }
+
     /// Hands over what futures asked of the backend.
     pub(crate) fn drain_commands(&self, commands: &mut Commands) {
         self.outgoing.flush(&self.commands);

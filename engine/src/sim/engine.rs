@@ -63,6 +63,8 @@ pub struct CoreEnd {
     pub sockets: usize,
     /// Timers that were set.
     pub timers: usize,
+    /// Tasks, timers and streams that futures had.
+    pub held: usize,
     /// Whether messages lay in the inbox.
     pub has_messages: bool,
 }
@@ -170,6 +172,7 @@ fn run_core<H: ConnectionHandler>(
         core: seat.id,
         sockets: core.socket_count(),
         timers: core.timer_count(),
+        held: core.services().held_count(),
         has_messages: !seat.inbox.is_empty(),
     }
 }

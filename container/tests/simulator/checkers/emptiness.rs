@@ -1,5 +1,5 @@
-//! Nothing is left of a core when it has ended: no connection, no timer, no exchange, no message.
-//! Only a cut leaves connections behind, and with them their deadlines.
+//! Nothing is left of a core when it has ended: no connection, no timer, no exchange, no message,
+//! and nothing of a future. Only a cut leaves connections behind, and with them their deadlines.
 
 use super::{Checker, End, Verdict};
 
@@ -17,6 +17,9 @@ impl Checker for Emptiness {
         for core in &end.cores {
             if !end.is_cut && (core.sockets > 0 || core.timers > timers_max) {
                 return Err(format!("something is left: {core:?}"));
+            }
+            if core.held > 0 {
+                return Err(format!("futures are left: {core:?}"));
             }
         }
         if end.exchanges > 0 {

@@ -254,7 +254,9 @@ impl Running {
         assert_eq!(report.connections_accepted, gone, "connections are left: {report:?}");
         // Past the limit the timer of the cut is left, and what it cut.
         let is_empty = |core: &CoreEnd| {
-            (report.connections_cut > 0 || core.sockets == 0) && (!is_in_time || core.timers == 0)
+            (report.connections_cut > 0 || core.sockets == 0)
+                && (!is_in_time || core.timers == 0)
+                && core.held == 0
         };
         assert!(cores.iter().all(is_empty), "something is left: {cores:?}");
         self.service.destroy();
