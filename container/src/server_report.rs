@@ -30,6 +30,8 @@ pub struct ServerReport {
     /// A burst of calls to parked requests wakes its core once, however many they are, unless the
     /// core is through with those so far and waits again.
     pub wakes: u64,
+    /// Polls of futures of `async fn` servlets, after the first of each.
+    pub polls: u64,
 }
 
 impl fmt::Display for ServerReport {

@@ -95,6 +95,7 @@ impl Service {
             report.aborted += core.aborts.get();
             report.parked += core.parked.get();
             report.timed_out += core.timeouts.get();
+            report.polls += core.polls.get();
         }
         report
     }
