@@ -35,7 +35,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 const WAITING: usize = 10_000;
 
 /// How long those wait that wait for a timer: longer than all take to arrive.
-const TIMER: Duration = Duration::from_secs(8);
+const TIMER: Duration = Duration::from_secs(12);
 
 /// For anything that comes soon.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -128,15 +128,17 @@ fn ten_thousand_futures_wait_for_nothing() {
         .collect();
     let waiting = before.begun + WAITING as u64;
     server.await_stats("all have begun", |stats| stats.begun == waiting);
-    // Those that wait for another server are polled once more, when they are connected.
-    thread::sleep(Duration::from_millis(500));
-    let (ticks, since) = (server.cpu_ticks(), Instant::now());
+    // The last ones still connect, and each client is looked for once, a quarter of a second after
+    // its request was parked: of some seconds the quietest counts.
+    let seconds = (0..3).map(|_| {
+        let ticks = server.cpu_ticks();
+        thread::sleep(Duration::from_secs(1));
+        server.cpu_ticks() - ticks
+    });
+    let idle_ticks = seconds.min().unwrap();
     assert_eq!(server.threads(), threads_before, "a thread was made");
-    thread::sleep(Duration::from_secs(1));
-    let idle_ticks = server.cpu_ticks() - ticks;
-    let idle = since.elapsed();
-    // A tick is 10 ms: a tenth of a CPU would be ten a second.
-    assert!(idle_ticks <= 10, "{idle_ticks} ticks of CPU in {idle:?} of nothing");
+    // Of a hundred.
+    assert!(idle_ticks <= 3, "{idle_ticks} ticks of CPU in a second of nothing");
     go.store(true, Ordering::Release);
     for (number, client) in clients.iter_mut().enumerate() {
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -150,7 +152,7 @@ fn ten_thousand_futures_wait_for_nothing() {
     assert_eq!(stats.over_polled, 0, "futures were polled more often than woken, and once");
     assert!(stats.polls <= stats.wakes + stats.begun, "{stats:?}");
     println!(
-        "{WAITING} futures: {} polls, {} wakes, {idle_ticks} ticks of CPU in {idle:?}",
+        "{WAITING} futures: {} polls, {} wakes, {idle_ticks} ticks of CPU in a second of waiting",
         stats.polls, stats.wakes
     );
     drop(clients);
