@@ -22,12 +22,18 @@ struct Example {
 impl Example {
     /// Starts an example and waits until it listens.
     fn start(name: &str) -> Self {
+        Self::start_with(name, &[])
+    }
+
+    /// Starts one with more arguments behind its address.
+    fn start_with(name: &str, arguments: &[&str]) -> Self {
         // The examples say no port of their own choice, so they are given one that was free.
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
         let mut child = Command::new(built(name))
             .arg(address.to_string())
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -84,6 +90,17 @@ fn a_thread_of_the_application_answers_later() {
     let example = Example::start("async_thread");
     example.ask("GET /later").expect(200, "done\n");
     example.stop();
+}
+
+#[test]
+fn hyper_runs_on_a_core() {
+    let upstream = Example::start("hello");
+    let proxy = Example::start_with("proxy", &[&upstream.address.to_string()]);
+    proxy.ask("GET /app/hello?name=you").expect(200, "Hello, you!\n");
+    proxy.ask("GET /nothing").expect(404, &upstream.ask("GET /nothing").text());
+    upstream.stop();
+    proxy.ask("GET /app/hello").expect_report(502);
+    proxy.stop();
 }
 
 #[test]

@@ -2,7 +2,9 @@
 //! them is left when the request is over, whoever ended it and where it waited.
 
 use std::{
+    future::poll_fn,
     net::SocketAddr,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -314,6 +316,43 @@ fn a_drain_does_not_wait_for_connections_to_others() {
         let begun = now();
         server.stop();
         assert!(now().saturating_since(begun) < Duration::from_secs(5));
+        other.stop();
+    });
+}
+
+/// What clients of other crates do with a stream.
+async fn talk_by_traits<S>(mut stream: S, text: &[u8]) -> std::io::Result<Vec<u8>>
+where
+    S: futures_io::AsyncRead + futures_io::AsyncWrite + Unpin,
+{
+    let mut sent = 0;
+    while sent < text.len() {
+        sent += poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, &text[sent..])).await?;
+    }
+    poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx)).await?;
+    poll_fn(|cx| Pin::new(&mut stream).poll_close(cx)).await?;
+    let (mut back, mut piece) = (Vec::new(), [0; 100]);
+    loop {
+        match poll_fn(|cx| Pin::new(&mut stream).poll_read(cx, &mut piece)).await? {
+            0 => return Ok(back),
+            count => back.extend_from_slice(&piece[..count]),
+        }
+    }
+}
+
+#[test]
+fn a_stream_has_the_traits_of_futures() {
+    simulated(|| {
+        let other = Other::start(echo);
+        let context = Context::new("").async_get("/", async |_req, res| {
+            let stream = TcpStream::connect(upstream_address()).await?;
+            let back = talk_by_traits(stream, &b"there and back ".repeat(100)).await?;
+            assert_eq!(back, b"there and back ".repeat(100));
+            res.write("back")
+        });
+        let server = TestServer::start(context);
+        server.get("/").expect(200, "back");
+        server.stop();
         other.stop();
     });
 }
