@@ -1,6 +1,6 @@
 //! Reading and writing in the form that is awaited: what `async fn` servlets do in place of a
 //! [`ReadListener`](crate::ReadListener) and [`WriteListener`](crate::WriteListener), and what
-//! futures of other threads do with an [`AsyncContext`](crate::AsyncContext).
+//! futures of other threads do with an [`AsyncContext`].
 
 use std::future::poll_fn;
 

@@ -58,13 +58,6 @@ impl Drop for RestoreServices {
     }
 }
 
-/// Says whose services these are from now on, and answers whose they were: see
-/// [`Current::swap_in`].
-#[cfg(all(feature = "sim", not(loom)))]
-pub(crate) fn swap_services(services: Option<Rc<LocalServices>>) -> Option<Rc<LocalServices>> {
-    SERVICES.replace(services)
-}
-
 impl Current {
     /// Who runs on the calling thread.
     pub fn get() -> Self {
@@ -77,11 +70,15 @@ impl Current {
         f()
     }
 
-    /// Says that `self` runs on this thread from now on, and answers who did before: an actor of
-    /// the simulator is left in the middle of a scope and resumed there.
+    /// Says that `self` runs on this thread from now on, on the core with these services, and
+    /// answers who did before: an actor of the simulator is left in the middle of a scope and
+    /// resumed there.
     #[cfg(all(feature = "sim", not(loom)))]
-    pub(crate) fn swap_in(self) -> Self {
-        CURRENT.replace(self)
+    pub(crate) fn swap_in(
+        self,
+        services: Option<Rc<LocalServices>>,
+    ) -> (Self, Option<Rc<LocalServices>>) {
+        (CURRENT.replace(self), SERVICES.replace(services))
     }
 
     /// Runs `f` inside a callback of `exchange`.

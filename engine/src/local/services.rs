@@ -79,5 +79,5 @@ impl LocalServices {
 }
 
 /// What futures of a core say when there is no core.
-pub(super) const OUTSIDE: &str = "timers and streams of ringcat live on its cores: await them in an async fn servlet, or in a \
-     task that was spawned on a core";
+pub(super) const OUTSIDE: &str =
+    "timers, tasks and streams live on cores: use them in an async fn servlet or a task of a core";

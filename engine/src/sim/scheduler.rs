@@ -19,11 +19,7 @@ use super::{
     fault::Fault,
     world::{self, World},
 };
-use crate::{
-    current::{self, Current},
-    local::services::LocalServices,
-    timestamp::Timestamp,
-};
+use crate::{current::Current, local::services::LocalServices, timestamp::Timestamp};
 
 type Fiber = Coroutine<(), (), (), DefaultStack>;
 
@@ -346,9 +342,9 @@ fn resume(world: &World, slot: u32) {
     let (current, services) = (actor.current, actor.services.take());
     drop(scheduler);
     RUNNING.set(Some(running));
-    let outer = (current.swap_in(), current::swap_services(services));
+    let outer = current.swap_in(services);
     let result = catch_unwind(AssertUnwindSafe(|| fiber.resume(())));
-    let (current, services) = (outer.0.swap_in(), current::swap_services(outer.1));
+    let (current, services) = outer.0.swap_in(outer.1);
     let running = RUNNING.take().expect("set above");
     let mut scheduler = world.scheduler.borrow_mut();
     match result {

@@ -322,6 +322,7 @@ impl<H: ConnectionHandler> Driver<H> {
             }
             Command::Stop => self.is_stopped = true,
             Command::Connect(_)
+            | Command::CancelConnect { .. }
             | Command::File(_)
             | Command::PauseAccept
             | Command::ResumeAccept
