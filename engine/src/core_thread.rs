@@ -116,12 +116,13 @@ impl<H: ConnectionHandler> Core<H> {
     }
 
     fn received(&mut self, conn: ConnKey, lease: Lease) {
-        if self.cx.socket(conn).is_none() {
-            self.cx.services.received(conn, &lease);
+        let CoreContext { sockets, counters, services, .. } = &mut self.cx;
+        let socket = sockets.get_mut(conn.slot as usize).and_then(Option::as_mut);
+        let Some(socket) = socket.filter(|socket| socket.key == conn) else {
+            services.received(conn, &lease);
             return;
-        }
-        self.cx.counters.received_bytes.add(lease.len() as u64);
-        let Some(socket) = self.cx.socket_mut(conn) else { return };
+        };
+        counters.received_bytes.add(lease.len() as u64);
         match &mut socket.phase {
             Phase::Open => {}
             Phase::Draining { .. } | Phase::Closing => return,

@@ -356,3 +356,30 @@ fn a_stream_has_the_traits_of_futures() {
         other.stop();
     });
 }
+
+#[test]
+fn connections_to_others_take_no_room_from_clients() {
+    simulated(|| {
+        let other = Other::start(echo);
+        let context = Context::new("").async_get("/", async |_req, res| {
+            let (mut stream, mut idle) =
+                (TcpStream::connect(upstream_address()).await?, Vec::new());
+            for _ in 0..5 {
+                idle.push(TcpStream::connect(upstream_address()).await?);
+            }
+            task::spawn(async move {
+                drop(stream.read(&mut [0]).await);
+                drop(idle);
+            });
+            res.write("fine")
+        });
+        let server = TestServer::of(builder(context).cores(1).connections_max(2));
+        let (mut first, mut second) = (server.client(), server.client());
+        for _ in 0..3 {
+            first.get("/").expect(200, "fine");
+            second.get("/").expect(200, "fine");
+        }
+        server.stop();
+        other.stop();
+    });
+}

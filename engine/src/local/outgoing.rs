@@ -240,10 +240,8 @@ impl LocalServices {
     pub(crate) fn received(&self, conn: ConnKey, bytes: &[u8]) {
         let commands = &self.commands;
         self.outgoing.with_conn(conn, |stream| {
-            if stream.read_bytes == stream.input.len() {
-                stream.input.clear();
-                stream.read_bytes = 0;
-            }
+            // What was read goes, or a reader that never catches up would keep it all.
+            stream.input.drain(..std::mem::take(&mut stream.read_bytes));
             stream.input.extend_from_slice(bytes);
             let waiting = stream.input.len() - stream.read_bytes;
             if waiting >= HIGH_WATER_BYTES && std::mem::take(&mut stream.is_demanded) {

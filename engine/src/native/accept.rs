@@ -213,7 +213,7 @@ impl NativeBackend {
 
     /// Submits accepts and their cancellations as the turn left things.
     pub(super) fn step_acceptors(&mut self) {
-        let live = self.sockets.connections.borrow().len();
+        let live = self.sockets.accepted_len();
         let is_wanted = self.acceptors.wants_more(live);
         for (acceptor, index) in self.acceptors.acceptors.iter_mut().zip(0u32..) {
             let Some(fd) = &acceptor.fd else { continue };
@@ -249,7 +249,7 @@ impl NativeBackend {
 
     fn deliver_fresh<H: CoreHandler>(&mut self, handler: &mut H) {
         while !self.is_stopped {
-            let live = self.sockets.connections.borrow().len();
+            let live = self.sockets.accepted_len();
             if !self.acceptors.can_take(live) {
                 return;
             }
@@ -266,7 +266,7 @@ impl NativeBackend {
     /// Accepts what waits for a listener whose accept operation has ended, then closes it.
     fn drain_backlog<H: CoreHandler>(&mut self, index: usize, handler: &mut H) {
         while !self.is_stopped && self.acceptors.retry_at.is_none() {
-            let live = self.sockets.connections.borrow().len();
+            let live = self.sockets.accepted_len();
             if !self.acceptors.fresh.is_empty() || !self.acceptors.can_take(live) {
                 return;
             }

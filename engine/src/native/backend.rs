@@ -9,7 +9,7 @@
 //! Steady state allocates nothing: slots, queues, batch and vectors are reused.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     fmt, io,
     os::fd::{AsFd, AsRawFd},
     rc::Rc,
@@ -55,7 +55,7 @@ pub struct NativeBackend {
     starved: VecDeque<ConnKey>,
     pub(super) files: Slab<FileOperation>,
     /// Connects in flight, by token.
-    pub(super) connecting: Vec<(u64, ConnKey)>,
+    pub(super) connecting: HashMap<u64, ConnKey>,
     pub(super) gathers: GatherPool,
     pub(super) commands: Commands,
     /// Events that commands caused at once; delivered first in the next turn.
@@ -99,7 +99,7 @@ impl NativeBackend {
             acceptors: Acceptors::new(listeners, options)?,
             starved: VecDeque::new(),
             files: Slab::with_stamp_mask(ConnKey::STAMP_MASK),
-            connecting: Vec::new(),
+            connecting: HashMap::new(),
             gathers: GatherPool::default(),
             commands: Commands::default(),
             deferred: VecDeque::new(),
@@ -160,7 +160,7 @@ impl NativeBackend {
     fn has_work(&self) -> bool {
         !self.deferred.is_empty()
             || !self.starved.is_empty() && self.buffers.at_home() > 0
-            || self.acceptors.has_work(self.sockets.connections.borrow().len())
+            || self.acceptors.has_work(self.sockets.accepted_len())
     }
 
     /// One turn after its enter; whether the handler has work left.

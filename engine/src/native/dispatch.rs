@@ -173,9 +173,9 @@ impl NativeBackend {
         let connecting = connection.connecting.take().expect("a connect in flight is in its slot");
         drop(connection);
         let token = connecting.token;
-        self.connecting.retain(|(own, _)| *own != token);
+        self.connecting.remove(&token);
         if result < 0 || connecting.is_cancelled {
-            let failed = self.sockets.connections.borrow_mut().remove(slab_key(conn));
+            let failed = self.sockets.remove(conn);
             // The handler never heard of the connection: its slot and descriptor go at once.
             drop(failed);
             self.acceptors.on_closed();
@@ -212,13 +212,12 @@ impl NativeBackend {
 
     /// Frees the slot if that was the last operation of a connection that closes.
     fn settle<H: CoreHandler>(&mut self, conn: ConnKey, handler: &mut H) {
-        let mut connections = self.sockets.connections.borrow_mut();
-        let key = slab_key(conn);
-        if !connections.get(key).is_some_and(Connection::is_done) {
+        let connections = self.sockets.connections.borrow();
+        if !connections.get(slab_key(conn)).is_some_and(Connection::is_done) {
             return;
         }
-        drop(connections.remove(key));
         drop(connections);
+        drop(self.sockets.remove(conn));
         self.acceptors.on_closed();
         self.deliver(Event::Closed(conn), handler);
     }

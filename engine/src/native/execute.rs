@@ -203,19 +203,18 @@ impl NativeBackend {
         connection.connecting = Some(connecting);
         connection.in_flight = 1;
         let conn = self.insert(connection);
+        self.sockets.outgoing.set(self.sockets.outgoing.get() + 1);
         let name = UserData::of(Kind::Connect, conn);
         // SAFETY: the address is in a box that the slot owns until the connect's completion
         // (`on_connect`).
         let operation = unsafe { Operation::connect(raw_fd, pointer.cast(), len, name) };
         self.ring.push(operation);
-        self.connecting.push((token, conn));
+        self.connecting.insert(token, conn);
     }
 
     /// Gives up a connect. Its slot and descriptor go with its completion, whichever that is.
     fn cancel_connect(&mut self, token: u64) {
-        let Some(&(_, conn)) = self.connecting.iter().find(|(own, _)| *own == token) else {
-            return;
-        };
+        let Some(conn) = self.connecting.get(&token).copied() else { return };
         self.with_open(conn, |connection| {
             if let Some(connecting) = &mut connection.connecting {
                 connecting.is_cancelled = true;
@@ -240,7 +239,7 @@ impl NativeBackend {
             None => return,
             Some(is_idle) => assert!(is_idle, "{conn:?} has operations here and cannot move"),
         }
-        let removed = self.sockets.connections.borrow_mut().remove(slab_key(conn));
+        let removed = self.sockets.remove(conn);
         let connection = removed.expect("found above");
         let fd = connection.fd.expect("not closing");
         let event = match (connection.listener, socket_calls::peer_address(&fd)) {

@@ -23,6 +23,8 @@ use crate::{
 pub(crate) struct Sockets {
     /// One slot a connection.
     pub(crate) connections: RefCell<Slab<Connection>>,
+    /// Those that were not accepted, but made or are being made.
+    pub(crate) outgoing: Cell<usize>,
     /// The last reap left completions behind: any connection may have input that is not
     /// delivered.
     pub(crate) has_unreaped: Cell<bool>,
@@ -34,9 +36,24 @@ impl Sockets {
     pub(crate) fn new() -> Self {
         Self {
             connections: RefCell::new(Slab::with_stamp_mask(ConnKey::STAMP_MASK)),
+            outgoing: Cell::new(0),
             has_unreaped: Cell::new(false),
             clock: Clock::system(),
         }
+    }
+
+    /// Connections of clients, which have a limit.
+    pub(crate) fn accepted_len(&self) -> usize {
+        self.connections.borrow().len() - self.outgoing.get()
+    }
+
+    /// Frees the slot of a connection that has ended.
+    pub(crate) fn remove(&self, conn: ConnKey) -> Option<Connection> {
+        let removed = self.connections.borrow_mut().remove(slab_key(conn))?;
+        if removed.listener.is_none() {
+            self.outgoing.set(self.outgoing.get() - 1);
+        }
+        Some(removed)
     }
 
     /// The time. The one place of this backend that reads the clock.

@@ -67,11 +67,22 @@ pub struct SimBackend {
 /// What the backend shares with its handler.
 pub(crate) struct SimSockets {
     connections: RefCell<Slab<SimConnection>>,
+    /// Those that were not accepted.
+    outgoing: Cell<usize>,
     /// Completions that the last turn left behind.
     has_unreaped: Cell<bool>,
 }
 
 impl SimSockets {
+    /// Frees the slot of a connection that has ended.
+    fn remove(&self, key: SlabKey) -> Option<SimConnection> {
+        let removed = self.connections.borrow_mut().remove(key)?;
+        if removed.link.is_outgoing {
+            self.outgoing.set(self.outgoing.get() - 1);
+        }
+        Some(removed)
+    }
+
     fn open<R>(&self, conn: ConnKey, f: impl FnOnce(&SimConnection) -> R) -> Option<R> {
         let connections = self.connections.borrow();
         let connection = connections.get(slab_key(conn))?;
@@ -133,6 +144,7 @@ impl SimBackend {
         let shots = if world::chance(64) { Shots::Single } else { Shots::Multi };
         let sockets = SimSockets {
             connections: RefCell::new(Slab::with_stamp_mask(ConnKey::STAMP_MASK)),
+            outgoing: Cell::new(0),
             has_unreaped: Cell::new(false),
         };
         Self {
@@ -379,7 +391,7 @@ impl SimBackend {
     }
 
     fn complete_close<H: CoreHandler>(&mut self, conn: ConnKey, handler: &mut H) {
-        let mut connections = self.sockets.connections.borrow_mut();
+        let connections = self.sockets.connections.borrow_mut();
         let key = slab_key(conn);
         let now = self.now;
         let is_due = connections
@@ -388,10 +400,10 @@ impl SimBackend {
         if !is_due {
             return;
         }
-        if let Some(connection) = connections.remove(key) {
+        drop(connections);
+        if let Some(connection) = self.sockets.remove(key) {
             connection.link.conn.set(None);
         }
-        drop(connections);
         self.deliver(Event::Closed(conn), handler);
     }
 
@@ -399,7 +411,8 @@ impl SimBackend {
         self.port.is_listening.get()
             && (!self.is_accept_paused || self.is_accept_stopping)
             && self.accept_paused_until <= world_now()
-            && self.sockets.connections.borrow().len() < self.connections_max
+            && self.sockets.connections.borrow().len() - self.sockets.outgoing.get()
+                < self.connections_max
     }
 
     fn accept<H: CoreHandler>(&mut self, handler: &mut H) {
@@ -505,6 +518,7 @@ impl SimBackend {
         let SlabKey { slot, stamp } = self.sockets.connections.borrow_mut().insert(connection);
         let conn = ConnKey { slot, stamp };
         link.conn.set(Some(conn));
+        self.sockets.outgoing.set(self.sockets.outgoing.get() + 1);
         self.deferred.push_back(Event::Connected { conn, token });
     }
 
@@ -520,7 +534,7 @@ impl SimBackend {
             return;
         }
         if let Some(Event::Connected { conn, .. }) = self.deferred.remove(index)
-            && let Some(connection) = self.sockets.connections.borrow_mut().remove(slab_key(conn))
+            && let Some(connection) = self.sockets.remove(slab_key(conn))
         {
             connection.link.conn.set(None);
             close_link(&connection.link);

@@ -113,6 +113,8 @@ impl Pipe {
 pub(crate) struct Link {
     pub(crate) port: Rc<Port>,
     pub(crate) peer: SocketAddr,
+    /// Whether the core made it, to somebody else.
+    pub(crate) is_outgoing: bool,
     /// The server's name for it, from accept to close.
     pub(crate) conn: Cell<Option<ConnKey>>,
     /// From client to server.
@@ -131,7 +133,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// A connection of which neither end knows yet.
-    fn new(port: Rc<Port>, peer: SocketAddr) -> Rc<Self> {
+    fn new(port: Rc<Port>, peer: SocketAddr, is_outgoing: bool) -> Rc<Self> {
         let window = || {
             let is_narrow = hits(Fault::NarrowWindow);
             if is_narrow { world::draw_len(64, 4096) } else { WINDOW_BYTES }
@@ -140,6 +142,7 @@ impl Link {
         Rc::new(Self {
             port,
             peer,
+            is_outgoing,
             conn: Cell::new(None),
             up: pipe(),
             down: pipe(),
@@ -219,7 +222,7 @@ impl ClientSocket {
         world.network.connects.set(number + 1);
         let host = Ipv4Addr::from_bits(0x0a00_0000 | u32::try_from(number >> 16).unwrap_or(0));
         let peer = SocketAddr::from((host, (number & 0xffff) as u16));
-        let link = Link::new(port, peer);
+        let link = Link::new(port, peer, false);
         link.port.backlog.borrow_mut().push_back(Rc::clone(&link));
         link.port.ring();
         world::record("connects", number, u64::from(link.port.core.0));
@@ -228,7 +231,7 @@ impl ClientSocket {
 
     /// The far end of a connection that a core makes to `address`.
     pub(crate) fn of_upstream(port: Rc<Port>, address: SocketAddr) -> Self {
-        Self { link: Link::new(port, address) }
+        Self { link: Link::new(port, address, true) }
     }
 
     pub(crate) fn link(&self) -> Rc<Link> {
