@@ -208,6 +208,7 @@ impl CoyoteAdapter {
             task.counted_in = Some(mapping.context);
             self.in_progress[usize::from(mapping.context.0)].begin();
         }
+        task.leave_chain(request);
         Some(task)
     }
 

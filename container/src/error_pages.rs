@@ -77,6 +77,7 @@ pub(crate) fn render(req: &mut Request, res: &mut Response) {
     }
     let (status, error) = (res.inner.status, req.note.error.clone());
     let Some(location) = find(pages, status, error.as_deref()) else { return };
+    let was_suspended = res.inner.is_suspended;
     if let Err(failure) = run(&tree, (mapping.context, location), error, req, res) {
         tracing::error!(
             "the error page {location} of status {status} failed, the built-in report is sent: \
@@ -86,6 +87,8 @@ pub(crate) fn render(req: &mut Request, res: &mut Response) {
             // A page that fails does not change what it was to report.
             res.inner.status = status;
             res.inner.error = ringcat_protocol::response::ErrorState::ReportDue;
+            // Nor lets it others write what that is for.
+            res.inner.is_suspended = was_suspended;
         }
     }
 }

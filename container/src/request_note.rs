@@ -87,6 +87,18 @@ impl RequestNote {
         }
     }
 
+    /// The forwards and filters that the request was in have returned: it is where `outer` says.
+    pub(crate) fn return_to(&mut self, outer: Self) {
+        self.mapping = outer.mapping;
+        self.path = outer.path;
+        self.dispatched = outer.dispatched;
+        self.dispatcher = outer.dispatcher;
+        self.queries = outer.queries;
+        self.nesting = outer.nesting;
+        self.wrappers = outer.wrappers;
+        self.parameters = None;
+    }
+
     /// Makes the note ready for the next exchange. What the application owns is dropped where its
     /// panic is caught.
     pub(crate) fn recycle(&mut self) {

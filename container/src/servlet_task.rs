@@ -49,8 +49,13 @@ pub(crate) struct ServletTask {
     tree: Arc<ContainerTree>,
     mapping: Mapping,
     is_own_round: bool,
+    /// Whether the request is in a forward here, or has wrappers.
+    is_elsewhere: bool,
     /// Set while the future has the note.
     pub(crate) counted_in: Option<ContextIndex>,
+    /// Where the request is once its filters and forwards have returned, if it was somewhere else
+    /// in between.
+    outer: Option<Box<RequestNote>>,
 }
 
 /// What became of a future, for the step that has the request again.
@@ -183,6 +188,7 @@ impl ServletTask {
         res: &Response,
     ) -> Self {
         let hook = Hook::Future { cell: Arc::clone(cell), clock: req.hook.clock() };
+        let is_elsewhere = req.note.nesting > 0 || !req.note.wrappers.is_empty();
         let inner = Box::new(req.inner.copy_of_head());
         let note = Box::new(req.note.copy_of_place());
         let request = Request {
@@ -203,7 +209,16 @@ impl ServletTask {
             tree,
             mapping,
             is_own_round: false,
+            is_elsewhere,
             counted_in: None,
+            outer: None,
+        }
+    }
+
+    /// The pipelines have returned: `copy` says where the request is now.
+    pub(crate) fn leave_chain(&mut self, copy: &mut Request) {
+        if self.is_elsewhere {
+            self.outer = Some(mem::take(&mut copy.note));
         }
     }
 
@@ -268,6 +283,9 @@ impl LocalTask<RequestNote> for ServletTask {
         }));
         if self.is_own_round {
             note.is_error_told = false;
+        }
+        if let Some(outer) = self.outer.take() {
+            note.return_to(*outer);
         }
         Returned { request, note }
     }

@@ -634,3 +634,36 @@ fn a_future_hears_that_its_client_is_half_gone() {
         client.answer().expect(200, "still wanted");
     });
 }
+
+#[test]
+fn a_forwarded_future_is_back_where_the_client_asked_when_it_is_dispatched() {
+    simulated(|| {
+        let (sender, contexts) = channel();
+        let context = Context::new("")
+            .servlet(
+                "/forward",
+                parking(|req, res| {
+                    if req.dispatcher_type() == DispatcherType::Async {
+                        let uri = req.attribute("jakarta.servlet.async.request_uri");
+                        let uri = uri.and_then(|uri| uri.downcast_ref::<String>().cloned());
+                        let forwarded = req.attribute("jakarta.servlet.forward.request_uri");
+                        let (path, forwarded) = (req.servlet_path(), forwarded.is_some());
+                        return res.write(format!("{path} {uri:?} {forwarded}"));
+                    }
+                    req.request_dispatcher("/late")?.forward(req, res)?;
+                    assert_eq!(req.servlet_path(), "/forward");
+                    Ok(())
+                }),
+            )
+            .async_get("/late", async move |req, _res| {
+                assert_eq!(req.servlet_path(), "/late");
+                sender.send(req.start_async()?);
+                std::future::pending().await
+            });
+        let server = TestServer::start(context);
+        let mut client = server.client();
+        client.ask("GET /forward");
+        take(&contexts).dispatch().unwrap();
+        client.answer().expect(200, "/forward Some(\"/forward\") false");
+    });
+}

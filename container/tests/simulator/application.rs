@@ -26,6 +26,7 @@ use crate::{
     checkers::Seen,
     foreign::{self, decide},
     futures::Futures,
+    places::{Forwarder, Included, Oops, dispatch_away, include_rest},
     plan::{End, Kind, Plan, tagged},
     run::{Moment, now, run},
     writing::Writing,
@@ -41,6 +42,11 @@ pub(crate) fn context() -> Context {
         .named_async_servlet("future", &["/future/*"], Futures)
         .named_servlet("target", &["/target/*"], Target)
         .named_servlet("blocking-target", &["/blocking-target/*"], BlockingTarget)
+        .named_servlet("forward", &["/forward/*"], Forwarder)
+        .named_servlet("included", &["/included"], Included)
+        .named_servlet("oops", &["/oops"], Oops)
+        .default_error_page("/oops")
+        .cross_context(true)
 }
 
 /// A callback of the application, for as long as this lives.
@@ -219,13 +225,17 @@ impl Servlet for Plain {
         help_peer();
         take_upload(req, number)?;
         maybe_fail(number)?;
-        answer(res, number, &plan)?;
+        if plan.includes {
+            include_rest(req, res, number, &plan)?;
+        } else {
+            answer(res, number, &plan)?;
+        }
         maybe_fail(number)
     }
 }
 
 /// The target of dispatches.
-struct Target;
+pub(crate) struct Target;
 
 impl Servlet for Target {
     fn service(&self, req: &mut Request, res: &mut Response) -> Result<()> {
@@ -238,7 +248,7 @@ impl Servlet for Target {
 }
 
 /// A target that runs on a worker.
-struct BlockingTarget;
+pub(crate) struct BlockingTarget;
 
 impl Servlet for BlockingTarget {
     fn service(&self, req: &mut Request, res: &mut Response) -> Result<()> {
@@ -294,7 +304,7 @@ fn check_attributes(req: &Request, number: u64, plan: &Plan, has_left_note: bool
         value.downcast_ref::<String>().cloned()
     };
     let original = text("jakarta.servlet.async.request_uri");
-    let expected = format!("{}/{number}", plan.kind.path());
+    let expected = plan.target(number);
     if original.as_ref() != Some(&expected) {
         world::fail(format!("request {number} was asked for as {expected}, not {original:?}"));
     }
@@ -306,13 +316,6 @@ fn check_attributes(req: &Request, number: u64, plan: &Plan, has_left_note: bool
     if mine.is_some_and(|mine| mine != number) {
         world::fail(format!("request {number} has the attribute of {mine:?}"));
     }
-}
-
-/// Where a request is dispatched to.
-pub(crate) fn target_of(number: u64, plan: &Plan) -> String {
-    let is_blocking = plan.answer_bytes % 5 == 1;
-    let path = if is_blocking { "/blocking-target" } else { "/target" };
-    format!("{path}/{number}")
 }
 
 /// Rounds of a request that is dispatched to itself.
@@ -408,8 +411,8 @@ pub(crate) fn run_round(
             repeat_the_end(number);
         }
         End::DispatchInside | End::TargetFails => {
-            let target = target_of(number, &plan);
-            decide(number, round, "dispatch in service", context.dispatch_to(&target));
+            let sent = dispatch_away(context, number, &plan);
+            decide(number, round, "dispatch in service", sent);
             repeat_the_end(number);
         }
         End::Foreign | End::TimeoutRace => {
@@ -528,8 +531,8 @@ impl AsyncListener for Listener {
                 be_impolite(event.request(), (number, round));
             }
             End::TimeoutDispatches => {
-                let target = target_of(number, &plan);
-                decide(number, round, "dispatch in on_timeout", context.dispatch_to(&target));
+                let sent = dispatch_away(&context, number, &plan);
+                decide(number, round, "dispatch in on_timeout", sent);
                 repeat_the_end(number);
                 be_impolite(event.request(), (number, round));
             }
@@ -559,8 +562,8 @@ impl AsyncListener for Listener {
                 be_impolite(event.request(), (number, round));
             }
             End::FailsAndDispatches => {
-                let target = target_of(number, &plan);
-                decide(number, round, "dispatch in on_error", context.dispatch_to(&target));
+                let sent = dispatch_away(&context, number, &plan);
+                decide(number, round, "dispatch in on_error", sent);
                 be_impolite(event.request(), (number, round));
                 if plan.pieces == 6 {
                     // The report of this error comes in place of the dispatch.
@@ -668,8 +671,8 @@ impl ReadListener for Reading {
         debug_assert_eq!(plan.kind, Kind::Reader);
         maybe_fail(number)?;
         if plan.is_open_to_dispatches() {
-            let target = target_of(number, &plan);
-            decide(number, 1, "dispatch of a reader", self.context.dispatch_to(&target));
+            let sent = dispatch_away(&self.context, number, &plan);
+            decide(number, 1, "dispatch of a reader", sent);
         } else {
             answer(res, number, &plan)?;
             decide(number, 1, "complete of a reader", self.context.complete());

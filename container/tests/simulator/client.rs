@@ -455,7 +455,7 @@ fn write_request(number: u64, plan: &Plan, out: &mut Vec<u8>) -> Vec<u8> {
     };
     let mut head = String::with_capacity(96);
     // Writing to a string does not fail.
-    let _ = write!(head, "{method} {}/{number} HTTP/1.1\r\nHost: a\r\n", plan.kind.path());
+    let _ = write!(head, "{method} {} HTTP/1.1\r\nHost: a\r\n", plan.target(number));
     if plan.closes {
         head.push_str("Connection: close\r\n");
     }

@@ -6,8 +6,9 @@ use ringcat::{AsyncContext, AsyncHandle, Error, ErrorKind, Result};
 use ringcat_engine::sim::world::{self, chance, draw};
 
 use crate::{
-    application::{Listener, Offset, take_piece, target_of},
+    application::{Listener, Offset, take_piece},
     checkers::Seen,
+    places::dispatch_away,
     plan::{End, Plan, tagged},
     run::{Moment, Record, run},
 };
@@ -161,8 +162,8 @@ pub(crate) fn spawn_dispatcher(name: (u64, u32), context: AsyncContext, delay: D
         linger(delay);
         let has_left_note = context.set_attribute("note", number).is_ok();
         run().change(number, |record| record.has_left_note |= has_left_note);
-        let target = target_of(number, &run().plan(number));
-        decide(number, round, "dispatch of a thread", context.dispatch_to(&target));
+        let sent = dispatch_away(&context, number, &run().plan(number));
+        decide(number, round, "dispatch of a thread", sent);
     });
 }
 
@@ -190,8 +191,8 @@ pub(crate) fn spawn_impolite(name: (u64, u32), context: AsyncContext) {
             world::record("send_error of a thread", number, u64::from(sent.is_ok()));
         }
         if plan.is_open_to_dispatches() && chance(96) {
-            let target = target_of(number, &plan);
-            decide(number, round, "impolite dispatch", context.dispatch_to(&target));
+            let sent = dispatch_away(&context, number, &plan);
+            decide(number, round, "impolite dispatch", sent);
         }
         if chance(64) {
             decide(number, round, "impolite complete", context.complete());

@@ -16,6 +16,7 @@ mod client;
 mod coverage;
 mod foreign;
 mod futures;
+mod places;
 mod plan;
 mod run;
 mod scenario;

@@ -166,6 +166,12 @@ pub(crate) struct Plan {
     pub(crate) has_rivals: bool,
     /// Callbacks make calls that are illegal there, and have threads make some.
     pub(crate) is_impolite: bool,
+    /// A forward leads to its servlet.
+    pub(crate) is_forwarded: bool,
+    /// A part of its answer is included.
+    pub(crate) includes: bool,
+    /// Its error page may end it.
+    pub(crate) is_open_to_pages: bool,
     /// A thread keeps its handle and uses it after the end.
     pub(crate) stays_stale: bool,
     /// Writers use the form that never waits.
@@ -244,6 +250,9 @@ impl Plan {
             // A rival that comes late would end a later round than it means to.
             has_rivals: end != End::Rounds && chance(64),
             is_impolite: end != End::Rounds && chance(48),
+            is_forwarded: matches!(kind, Kind::Plain | Kind::Async | Kind::Future) && chance(16),
+            includes: kind == Kind::Plain && chance(24),
+            is_open_to_pages: chance(128),
             stays_stale: chance(32),
             tries: chance(64),
             is_head: kind == Kind::Plain && upload_bytes == 0 && chance(8),
@@ -251,6 +260,12 @@ impl Plan {
             closes: false,
             expects_continue: false,
         }
+    }
+
+    /// What the client asks for.
+    pub(crate) fn target(&self, number: u64) -> String {
+        let forward = if self.is_forwarded { "/forward" } else { "" };
+        format!("{forward}{}/{number}", self.kind.path())
     }
 
     pub(crate) fn is_post(&self) -> bool {

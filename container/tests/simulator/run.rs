@@ -36,6 +36,8 @@ pub(crate) struct Record {
     pub(crate) parked_after: Option<Duration>,
     /// When the round of a future began.
     pub(crate) future_since: Option<Moment>,
+    /// Its error page dispatched it.
+    pub(crate) is_sent_on_by_page: bool,
     /// A thread left an attribute for the target of its dispatch.
     pub(crate) has_left_note: bool,
     /// The client ended its sending side, or reset the connection.
@@ -133,6 +135,7 @@ impl Run {
             completed_at: None,
             parked_after: None,
             future_since: None,
+            is_sent_on_by_page: false,
             has_left_note: false,
             half_closed_at: None,
             reset_at: None,

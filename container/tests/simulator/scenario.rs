@@ -22,6 +22,7 @@ use crate::{
     checkers::End,
     client::{Load, run_client},
     foreign::run_flood,
+    places,
     plan::Mix,
     run::{self, Moment},
 };
@@ -109,6 +110,7 @@ impl Scenario {
         let service = Server::builder()
             .connector(Connector::http("127.0.0.1:80"))
             .context(application::context())
+            .context(places::other_context())
             .assemble(Arc::new(SimPool))
             .expect("the application of the simulator is well made");
         let service = Rc::new(service);
