@@ -282,7 +282,7 @@ fn answer_dispatch(req: &mut Request, res: &mut Response) -> Result<()> {
     }
     maybe_fail(number)?;
     // Whoever holds a handle may end any round; here it would count for the last one.
-    if !plan.may_be_cut() && chance(64) {
+    if !plan.may_be_cut() && !record.is_sent_on_by_page && chance(64) {
         // In a round of its own, which knows nothing of what the last one went through.
         let round = run().change(number, |record| {
             record.round += 1;

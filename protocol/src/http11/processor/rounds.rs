@@ -164,10 +164,12 @@ impl<A: Adapter> Http11Processor<A> {
         }
         self.receive_body(turn);
         self.fill_inbound();
-        let is_eof = turn.is_eof();
+        // What the reader left no room for is still in the input, behind which the stream may end.
+        let is_over =
+            turn.is_eof() && turn.cx.socket(turn.conn).is_none_or(|socket| socket.input.is_empty());
         let cell = self.cell.clone();
         let request = &mut self.exchange_mut().request;
-        let is_cut = is_eof && !request.body.is_finished() && request.body.len_available() == 0;
+        let is_cut = is_over && !request.body.is_finished() && request.body.len_available() == 0;
         if is_cut && request.body_error.is_none() {
             request.body_error = Some(BODY_CUT);
         }
