@@ -63,6 +63,10 @@ impl<A: Adapter> Http11Processor<A> {
             return None;
         }
         let state = self.async_post_process(turn);
+        if !self.is_callback_unsettled && self.is_listener_due() {
+            // The listener goes first, and its event is the look that a reader asked for.
+            self.look_for_input(turn);
+        }
         if self.is_callback_unsettled || self.is_listener_due() {
             self.put_off(event);
         }
@@ -94,6 +98,9 @@ impl<A: Adapter> Http11Processor<A> {
         turn: &mut Turn<'_, A>,
         event: SocketEvent,
     ) -> SocketState {
+        if let Some(cell) = &self.cell {
+            cell.begin_look();
+        }
         self.look_for_departure(turn);
         self.refresh_failure(turn);
         self.look_for_input(turn);
