@@ -612,7 +612,7 @@ impl<O: Operation> AsyncCell<O> {
     }
 
     /// Changes the word by a function and answers the word before.
-    fn update(&self, change: impl Fn(Word) -> Word) -> Word {
+    pub(super) fn update(&self, change: impl Fn(Word) -> Word) -> Word {
         let mut from = self.word();
         loop {
             match self.swap(from, change(from)) {
