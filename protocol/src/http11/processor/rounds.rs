@@ -178,7 +178,9 @@ impl<A: Adapter> Http11Processor<A> {
         if is_cut && request.body_error.is_none() {
             request.body_error = Some(BODY_CUT);
         }
-        if let (Some(error), Some(cell)) = (request.body_error, cell) {
+        // What a reader inside the queue kept out comes with the look that was posted.
+        let is_kept_out = request.body.len_available() > 0;
+        if let (Some(error), Some(cell), false) = (request.body_error, cell, is_kept_out) {
             // What came before it is read first; then the read fails, which is for the listener to
             // meet, as for any other reader.
             let errno = if error == BODY_CUT { Errno::ECONNRESET } else { Errno::EBADMSG };
