@@ -47,6 +47,8 @@ pub enum Flag {
     ReaderInside,
     /// Another thread wants to read the body.
     InboundWanted,
+    /// Nothing more of the body will come: input stays ready.
+    InboundEnded,
     /// The exchange is to end when the peer ends its stream.
     EndsOnPeerClose,
     /// The last callback of a request that is not asynchronous has returned: no round begins.

@@ -4,148 +4,19 @@
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod modelled_cell;
+
 use std::{
     sync::Arc as StdArc,
-    task::{Poll, Wake, Waker},
+    task::{Poll, Waker},
 };
 
-use loom::{
-    model::Builder,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-};
-use ringcat_engine::{current::ExchangeName, key::CoreId};
+use loom::thread;
+use modelled_cell::{Bell, Cell, Op, Owner, cell, full_cell, model, reading_cell};
 use ringcat_protocol::{
-    async_cell::{
-        Advance, AsyncCell, CallError, CellLimits, Direction, Doorbell, Look, Operation, Took,
-        WriteRefused,
-    },
-    async_state_machine::{AsyncState, Effects, Event, Flag, Outcome, Side},
-    exchange_key::ExchangeKey,
+    async_cell::{CallError, Direction, Look, Took, WriteRefused},
+    async_state_machine::{AsyncState, Event, Flag, Side},
 };
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Op {
-    Write(usize),
-    Target,
-}
-
-impl Operation for Op {
-    fn credit_bytes(&self) -> usize {
-        match self {
-            Self::Write(bytes) => *bytes,
-            Self::Target => 0,
-        }
-    }
-}
-
-/// Counts; as a doorbell the looks that were posted, as a waker the wakes.
-#[derive(Default)]
-struct Bell {
-    count: AtomicUsize,
-}
-
-impl Bell {
-    fn rung(&self) -> usize {
-        self.count.load(Ordering::Acquire)
-    }
-}
-
-impl Doorbell for Bell {
-    fn look(&self, _key: ExchangeKey) {
-        self.count.fetch_add(1, Ordering::AcqRel);
-    }
-}
-
-impl Wake for Bell {
-    fn wake(self: StdArc<Self>) {
-        self.count.fetch_add(1, Ordering::AcqRel);
-    }
-}
-
-type Cell = AsyncCell<Op>;
-
-const DRAINED: Event = Event::PostProcess { drained: true, io_allowed: true };
-
-/// A cell in a round, at the end of the starting callback or parked.
-fn cell(state: AsyncState) -> (Arc<Cell>, StdArc<Bell>) {
-    let key = ExchangeKey { slot: 3, stamp: 9 };
-    let name = ExchangeName { core: CoreId(0), key: key.to_u64() };
-    let bell = StdArc::new(Bell::default());
-    let limits = CellLimits { high_water_bytes: 2, ..CellLimits::default() };
-    let cell = AsyncCell::new(name, key, bell.clone(), limits);
-    cell.advance(cell.word(), Event::AsyncStart).unwrap();
-    if state == AsyncState::Started {
-        cell.advance(cell.word(), DRAINED).unwrap();
-    }
-    assert_eq!(cell.word().state(), state);
-    (Arc::new(cell), bell)
-}
-
-fn model(f: impl Fn() + Send + Sync + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(4);
-    builder.check(f);
-}
-
-/// The owner's side of a model.
-struct Owner {
-    cell: Arc<Cell>,
-    bell: StdArc<Bell>,
-    looks_taken: usize,
-    applied: Vec<Op>,
-}
-
-impl Owner {
-    fn new(cell: &Arc<Cell>, bell: &StdArc<Bell>) -> Self {
-        Self { cell: cell.clone(), bell: bell.clone(), looks_taken: 0, applied: Vec::new() }
-    }
-
-    /// The owner's step for one event; none where a caller was inside.
-    fn step(&mut self, event: Event) -> Option<Effects> {
-        loop {
-            let Took::Taken { word, operations } = self.cell.take() else { return None };
-            self.applied.extend(operations);
-            match self.cell.advance(word, event) {
-                Ok(effects) => return Some(effects),
-                Err(Advance::Changed(_)) => {}
-                Err(Advance::Illegal(illegal)) => panic!("{illegal}"),
-            }
-        }
-    }
-
-    /// Steps on until the owner would park or has ended the exchange.
-    fn run(&mut self) {
-        while let Some(effects) = self.step(DRAINED) {
-            if self.cell.word().state() == AsyncState::Dispatched
-                || effects.outcome != Some(Outcome::AsyncEnd)
-            {
-                return;
-            }
-        }
-    }
-
-    /// Answers one look, if one was posted. While callers run, an owner that meets one inside goes
-    /// on with other work, so it answers once.
-    fn answer_look(&mut self) {
-        if self.looks_taken < self.bell.rung() {
-            self.looks_taken += 1;
-            if self.cell.word().state() != AsyncState::Dispatched {
-                self.run();
-            }
-        }
-    }
-
-    /// Answers every look, when the callers are through.
-    fn answer_looks(&mut self) {
-        while self.looks_taken < self.bell.rung() {
-            self.answer_look();
-        }
-    }
-}
 
 // Excluded: complete() changes the state before its bytes are in the list, and the owner, leaving
 // the callback, ends the response without them; or the owner parks just before complete(), and
@@ -299,14 +170,6 @@ fn a_look_that_meets_a_held_lock() {
     });
 }
 
-/// A cell at its mark.
-fn full_cell() -> (Arc<Cell>, StdArc<Bell>) {
-    let (cell, bell) = cell(AsyncState::Started);
-    cell.try_write(Op::Write(2)).unwrap();
-    assert!(matches!(cell.take(), Took::Taken { .. }));
-    (cell, bell)
-}
-
 // Excluded: the writer sees no credit, the owner gives it back and sees no waiter, the writer
 // waits for ever. Loom reports the deadlock.
 #[test]
@@ -378,18 +241,11 @@ fn a_registering_writer_wakes_for_the_owner() {
     });
 }
 
-/// A parked cell with a queue for body bytes, since loom does not follow a `OnceLock`.
-fn reading_cell() -> Arc<Cell> {
-    let (cell, _bell) = cell(AsyncState::Started);
-    cell.push_inbound(b"").unwrap();
-    cell
-}
-
 // Excluded: the reader sees an empty queue, the owner pushes and sees no reader.
 #[test]
 fn a_waiting_reader_against_bytes() {
     model(|| {
-        let cell = reading_cell();
+        let (cell, _bell) = reading_cell();
         let reader = thread::spawn({
             let cell = cell.clone();
             move || {
@@ -410,7 +266,7 @@ fn a_waiting_reader_against_bytes() {
 #[test]
 fn a_waiting_reader_against_the_end() {
     model(|| {
-        let cell = reading_cell();
+        let (cell, _bell) = reading_cell();
         let reader = thread::spawn({
             let cell = cell.clone();
             move || cell.read_blocking(&mut [0; 4], None).unwrap()
@@ -425,7 +281,7 @@ fn a_waiting_reader_against_the_end() {
 #[test]
 fn a_waiting_reader_against_close() {
     model(|| {
-        let cell = reading_cell();
+        let (cell, _bell) = reading_cell();
         let reader = thread::spawn({
             let cell = cell.clone();
             move || cell.read_blocking(&mut [0; 4], None).unwrap_err().kind()
@@ -442,7 +298,7 @@ fn a_waiting_reader_against_close() {
 #[test]
 fn readiness_against_bytes() {
     model(|| {
-        let cell = reading_cell();
+        let (cell, _bell) = reading_cell();
         let reader = thread::spawn({
             let cell = cell.clone();
             move || {

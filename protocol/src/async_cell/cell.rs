@@ -333,13 +333,21 @@ impl<O: Operation> AsyncCell<O> {
         }
     }
 
+    /// The look that led here is over: one that is asked for from now on is posted. The owner's,
+    /// before it reads what another thread writes and then asks for a look; what it read earlier
+    /// may be old, and that thread, finding QUEUED set, would ask nobody.
+    pub fn begin_look(&self) {
+        if self.word().has(Flag::Queued) {
+            self.clear_flag(Flag::Queued);
+        }
+    }
+
     /// The owner's step, first half: everything that callers left up to now, with the word that
     /// goes with it. The owner applies the operations in order, then changes the state from
     /// that word by [`AsyncCell::advance`].
     pub fn take(&self) -> Took<O> {
-        let is_queued = self.word().has(Flag::Queued);
-        if is_queued && !canary::has(Canary::QueuedClearedLate) {
-            self.clear_flag(Flag::Queued);
+        if !canary::has(Canary::QueuedClearedLate) {
+            self.begin_look();
         }
         let Some(mut ops) = self.try_lock() else {
             if !canary::has(Canary::LookLostWhenLocked) {
@@ -451,10 +459,7 @@ impl<O: Operation> AsyncCell<O> {
     /// to apply or discard; none if a caller was inside: a look is posted, and the owner
     /// tries again then.
     pub fn close(&self) -> Option<Vec<O>> {
-        // As in `take`: the look that led here is over, so that one that is needed is posted.
-        if self.word().has(Flag::Queued) {
-            self.clear_flag(Flag::Queued);
-        }
+        self.begin_look();
         let Some(mut ops) = self.try_lock() else {
             self.post_look();
             return None;
@@ -618,7 +623,7 @@ impl<O: Operation> AsyncCell<O> {
     }
 
     /// Changes the word by a function and answers the word before.
-    fn update(&self, change: impl Fn(Word) -> Word) -> Word {
+    pub(super) fn update(&self, change: impl Fn(Word) -> Word) -> Word {
         let mut from = self.word();
         loop {
             match self.swap(from, change(from)) {

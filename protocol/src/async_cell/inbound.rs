@@ -198,7 +198,9 @@ impl<O: Operation> AsyncCell<O> {
 
     fn end_inbound(&self, end: u32) -> bool {
         self.inbound().end.store(end, Ordering::Release);
-        let is_owed = self.make_ready(Direction::Read);
+        let (ready, owed) = (Flag::ReadReady, Flag::ReadOwed);
+        let ends = |word: Word| word.with(Flag::InboundEnded).with(ready).without(owed);
+        let is_owed = self.update(ends).has(owed);
         self.wake_readers();
         is_owed
     }
@@ -217,7 +219,7 @@ impl<O: Operation> AsyncCell<O> {
             end = inbound.end.load(Ordering::Acquire);
             let mut queue = inbound.lock_queue();
             let Some(chunk) = queue.chunks.pop_front() else {
-                self.note_dry(inbound);
+                self.note_dry();
                 if let (Some(waker), 0, END_OPEN) = (waker, read_bytes, end) {
                     queue.register(waker);
                 }
@@ -240,12 +242,13 @@ impl<O: Operation> AsyncCell<O> {
         }
     }
 
-    /// The queue is empty: not ready, unless nothing more will come. Inside the queue's lock.
-    fn note_dry(&self, inbound: &Inbound) {
-        self.clear_flag(Flag::ReadReady);
-        if inbound.end.load(Ordering::Acquire) != END_OPEN {
-            self.set_bits(Flag::ReadReady);
-        }
+    /// The queue is empty: not ready, unless nothing more will come. In one step, or who asks in
+    /// between would be promised a call that nobody owes. Inside the queue's lock.
+    fn note_dry(&self) {
+        self.update(|word| match word.has(Flag::InboundEnded) {
+            true => word,
+            false => word.without(Flag::ReadReady),
+        });
     }
 
     /// What a thread owes that held the queue's lock: the owner may have found it locked.

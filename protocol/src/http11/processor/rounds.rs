@@ -63,6 +63,10 @@ impl<A: Adapter> Http11Processor<A> {
             return None;
         }
         let state = self.async_post_process(turn);
+        if !self.is_callback_unsettled && self.is_listener_due() {
+            // The listener goes first, and its event is the look that a reader asked for.
+            self.look_for_input(turn);
+        }
         if self.is_callback_unsettled || self.is_listener_due() {
             self.put_off(event);
         }
@@ -94,6 +98,9 @@ impl<A: Adapter> Http11Processor<A> {
         turn: &mut Turn<'_, A>,
         event: SocketEvent,
     ) -> SocketState {
+        if let Some(cell) = &self.cell {
+            cell.begin_look();
+        }
         self.look_for_departure(turn);
         self.refresh_failure(turn);
         self.look_for_input(turn);
@@ -173,7 +180,9 @@ impl<A: Adapter> Http11Processor<A> {
         if is_cut && request.body_error.is_none() {
             request.body_error = Some(BODY_CUT);
         }
-        if let (Some(error), Some(cell)) = (request.body_error, cell) {
+        // What a reader inside the queue kept out comes with the look that was posted.
+        let is_kept_out = request.body.len_available() > 0;
+        if let (Some(error), Some(cell), false) = (request.body_error, cell, is_kept_out) {
             // What came before it is read first; then the read fails, which is for the listener to
             // meet, as for any other reader.
             let errno = if error == BODY_CUT { Errno::ECONNRESET } else { Errno::EBADMSG };
