@@ -128,7 +128,7 @@ impl<A: Adapter> Http11Processor<A> {
             self.piece.clear();
             let room = high_water.saturating_sub(cell.inbound_len());
             let input = socket.input.bytes();
-            if self.decoder.is_done() || room == 0 || input.is_empty() {
+            if failed.is_some() || self.decoder.is_done() || room == 0 || input.is_empty() {
                 break;
             }
             match self.decoder.decode(input, &mut self.piece, room) {
@@ -136,10 +136,8 @@ impl<A: Adapter> Http11Processor<A> {
                     self.has_received = true;
                     socket.input.consume(decoded.consumed);
                 }
-                Err(_) => {
-                    failed = Some(Errno::EBADMSG);
-                    break;
-                }
+                // Once more round, for what came before.
+                Err(_) => failed = Some(Errno::EBADMSG),
             }
         }
         let is_done = self.decoder.is_done() && self.piece.is_empty();
@@ -155,7 +153,8 @@ impl<A: Adapter> Http11Processor<A> {
         }
         if let Some(errno) = failed {
             self.encoder.keep_alive = false;
-            if !std::mem::replace(&mut self.is_inbound_ended, true) {
+            // What a reader that is inside right now kept out is read first.
+            if self.piece.is_empty() && !std::mem::replace(&mut self.is_inbound_ended, true) {
                 cell.fail_inbound(errno.0);
             }
         }
