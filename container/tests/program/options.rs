@@ -36,6 +36,8 @@ fn the_welcome_page_and_the_examples_are_where_they_should_be() {
 fn the_default_of_async_timeouts_can_be_set() {
     let process = Process::start(&["--async-timeout", "100ms"]);
     assert_eq!(process.client().get("/examples/delay/60000").status, 500);
+    assert_eq!(process.client().get("/examples/sleep/60000").status, 500);
+    process.client().get("/examples/sleep/20").expect(200, "done\n");
     let ended = process.stop();
     assert_eq!(ended.counter("answered"), 1);
 }

@@ -11,6 +11,7 @@ mod simulated;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod async_edges;
 mod async_errors;
 mod async_io;
 mod async_life;

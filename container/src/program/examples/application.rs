@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringcat::{Context, Methods, Request, Response, Result};
 
-use super::{article, delay::Delay, live, plain};
+use super::{article, delay::Delay, live, plain, sleep::Sleeper};
 use crate::program::options::ExamplesAt;
 
 /// The contexts of the program: the examples at their place, and a welcome page at the root, if
@@ -47,6 +47,7 @@ fn examples(path: &str) -> Context {
         .filter("/secret/*", plain::Forbidden)
         .method(Methods::ALL, "/secret/*", |_req, res| res.write("top secret\n"))
         .get("/static/page.txt", plain::page)
-        .named_servlet("delay", &["/delay/*"], Delay::default());
+        .named_servlet("delay", &["/delay/*"], Delay::default())
+        .named_async_servlet("sleep", &["/sleep/*"], Sleeper);
     live::declare(article::declare(context))
 }
