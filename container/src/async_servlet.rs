@@ -67,6 +67,12 @@ pub trait AsyncServlet: Send + Sync + 'static {
     fn accepted_methods(&self) -> Option<Methods> {
         None
     }
+
+    /// Whether requests of the servlet, once asynchronous, end when the client ends its sending
+    /// side, as [`Request::set_end_on_peer_close`]; `None` leaves that to the connector.
+    fn end_on_peer_close(&self) -> Option<bool> {
+        None
+    }
 }
 
 /// The future of one request.
@@ -81,6 +87,8 @@ pub(crate) trait AnyAsyncServlet: Send + Sync + 'static {
     fn destroy(&self);
 
     fn accepted_methods(&self) -> Option<Methods>;
+
+    fn end_on_peer_close(&self) -> Option<bool>;
 }
 
 impl<T: AsyncServlet> AnyAsyncServlet for T {
@@ -98,6 +106,10 @@ impl<T: AsyncServlet> AnyAsyncServlet for T {
 
     fn accepted_methods(&self) -> Option<Methods> {
         AsyncServlet::accepted_methods(self)
+    }
+
+    fn end_on_peer_close(&self) -> Option<bool> {
+        AsyncServlet::end_on_peer_close(self)
     }
 }
 

@@ -168,6 +168,7 @@ pub(crate) struct WrapperNode {
     pub(crate) is_async_supported: bool,
     pub(crate) accepted_methods: Option<Methods>,
     pub(crate) mode: ServiceMode,
+    pub(crate) ends_on_peer_close: Option<bool>,
     pub(crate) valves: Vec<ValveNode>,
     pub(crate) servlet: ServletKind,
 }
@@ -197,6 +198,13 @@ impl ServletKind {
         match self {
             Self::Plain(servlet) => servlet.accepted_methods(),
             Self::Async(servlet) => servlet.accepted_methods(),
+        }
+    }
+
+    pub(crate) fn end_on_peer_close(&self) -> Option<bool> {
+        match self {
+            Self::Plain(servlet) => servlet.end_on_peer_close(),
+            Self::Async(servlet) => servlet.end_on_peer_close(),
         }
     }
 

@@ -291,11 +291,12 @@ impl Adapter for CoyoteAdapter {
         if request.note.tree.is_none() {
             request.note.tree = Some(Arc::clone(&self.tree));
         }
-        request.inner.ends_on_peer_close =
-            self.tree.connector(request.inner.listener).ends_on_peer_close;
         let refusal = self.map(&mut request).or_else(|| self.check_valves(&request));
         request.note.refusal = refusal.map(Box::new);
         let wrapper = request.note.mapping.and_then(|mapping| self.tree.wrapper(mapping));
+        request.inner.ends_on_peer_close = wrapper
+            .and_then(|wrapper| wrapper.ends_on_peer_close)
+            .unwrap_or_else(|| self.tree.connector(request.inner.listener).ends_on_peer_close);
         let plan = match wrapper {
             Some(wrapper) if request.note.refusal.is_none() => match wrapper.mode {
                 ServiceMode::Collected => {

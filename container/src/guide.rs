@@ -171,7 +171,9 @@
 //! A parked request learns within a second, and without a write, what its client did. A reset is an
 //! error: `on_error`, then `on_complete`. A client that only ended its sending side may still want
 //! its answer, so that changes [`AsyncContext::peer_closed`] and nothing else, unless the request
-//! asked for more ([`Request::set_end_on_peer_close`]): a stream of events does.
+//! asked for more: its connector ([`Connector::end_on_peer_close`](crate::Connector)), its servlet
+//! ([`Servlet::end_on_peer_close`]), or itself ([`Request::set_end_on_peer_close`]). A stream of
+//! events does.
 
 #[cfg(doc)]
 use crate::{

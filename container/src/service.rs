@@ -244,6 +244,7 @@ fn build_context(
             name: declaration.name,
             is_async_supported: declaration.servlet.is_async_supported(),
             mode: declaration.servlet.mode(),
+            ends_on_peer_close: declaration.servlet.end_on_peer_close(),
             valves: declaration.valves.into_iter().map(ValveNode::new).collect(),
             accepted_methods: declaration.servlet.accepted_methods(),
             servlet: declaration.servlet,

@@ -54,6 +54,12 @@ pub trait Servlet: Send + Sync + 'static {
         false
     }
 
+    /// Whether requests of the servlet, once asynchronous, end when the client ends its sending
+    /// side, as [`Request::set_end_on_peer_close`]; `None` leaves that to the connector.
+    fn end_on_peer_close(&self) -> Option<bool> {
+        None
+    }
+
     /// How the servlet wants to be called.
     fn mode(&self) -> ServiceMode {
         ServiceMode::Collected
@@ -84,6 +90,12 @@ pub trait HttpServlet: Send + Sync + 'static {
     /// Whether the servlet may call [`Request::start_async`].
     fn async_supported(&self) -> bool {
         false
+    }
+
+    /// Whether requests of the servlet, once asynchronous, end when the client ends its sending
+    /// side, as [`Request::set_end_on_peer_close`]; `None` leaves that to the connector.
+    fn end_on_peer_close(&self) -> Option<bool> {
+        None
     }
 
     /// How the servlet wants to be called.
@@ -197,6 +209,10 @@ impl<T: HttpServlet> Servlet for T {
 
     fn is_async_supported(&self) -> bool {
         self.async_supported()
+    }
+
+    fn end_on_peer_close(&self) -> Option<bool> {
+        HttpServlet::end_on_peer_close(self)
     }
 
     fn mode(&self) -> ServiceMode {

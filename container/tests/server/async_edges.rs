@@ -8,8 +8,8 @@ use std::{
 };
 
 use ringcat::{
-    Context, DispatcherType, Error, ErrorKind, Filter, FilterChain, Methods, Request, Response,
-    Result,
+    AsyncServlet, Context, DispatcherType, Error, ErrorKind, Filter, FilterChain, Methods, Request,
+    Response, Result,
 };
 
 use crate::{
@@ -280,5 +280,37 @@ fn a_listener_may_send_a_request_that_timed_out_to_a_future() {
         let mut client = server.client();
         client.get("/").expect(200, "late");
         client.get("/").expect(200, "late");
+    });
+}
+
+/// Waits for its client to end its stream.
+struct UntilTheEnd(Journal);
+
+impl AsyncServlet for UntilTheEnd {
+    async fn service(&self, req: &mut Request, _res: &mut Response) -> Result<()> {
+        Yield::default().await;
+        req.async_context()?.add_listener(Noting::new("round", &self.0))?;
+        self.0.note("waits");
+        pending().await
+    }
+
+    fn end_on_peer_close(&self) -> Option<bool> {
+        Some(true)
+    }
+}
+
+#[test]
+fn a_servlet_may_take_a_client_that_is_half_gone_for_gone() {
+    simulated(|| {
+        let journal = Journal::default();
+        let server =
+            TestServer::start(Context::new("").async_servlet("/", UntilTheEnd(journal.clone())));
+        let mut client = server.client();
+        client.ask("GET /");
+        journal.wait_for("waits");
+        client.shutdown_write();
+        client.expect_close();
+        journal.wait_for("round.on_complete");
+        assert_eq!(journal.entries(), ["waits", "round.on_error(Io)", "round.on_complete"]);
     });
 }

@@ -161,12 +161,15 @@ impl HttpServlet for Events {
         true
     }
 
+    /// Nothing but the end of its connection says that a reader has left.
+    fn end_on_peer_close(&self) -> Option<bool> {
+        Some(true)
+    }
+
     fn do_get(&self, req: &mut Request, res: &mut Response) -> Result<()> {
         let seen = number(req.header("Last-Event-ID").as_deref())?;
         res.set_content_type("text/event-stream");
         res.set_header("Cache-Control", "no-store")?;
-        // Nothing but the end of its connection says that a reader has left.
-        req.set_end_on_peer_close(true);
         let context = req.start_async()?;
         context.set_timeout(Duration::ZERO)?;
         let mut state = self.0.lock();
