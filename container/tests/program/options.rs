@@ -39,7 +39,7 @@ fn the_default_of_async_timeouts_can_be_set() {
     assert_eq!(process.client().get("/examples/sleep/60000").status, 500);
     process.client().get("/examples/sleep/20").expect(200, "done\n");
     let ended = process.stop();
-    assert_eq!(ended.counter("answered"), 1);
+    assert_eq!(ended.counter("answered"), 3);
 }
 
 #[test]
