@@ -233,6 +233,13 @@ impl<A: Adapter> Http11Processor<A> {
     pub(crate) fn abandon(&mut self, shared: &mut Shared<A>, name: ExchangeName) {
         drop(self.close_cell(shared));
         self.drop_task(name);
+        if self.stage == Stage::Called && self.exchange.is_some() {
+            // Its answer may be out already, although its rounds were never ended.
+            self.log(shared);
+            if !self.encoder.is_finished() {
+                shared.counters.aborts.add(1);
+            }
+        }
         if let Some(exchange) = &mut self.exchange {
             shared.adapter.recycle(&mut exchange.note);
         }
