@@ -1,11 +1,7 @@
 //! The corners of `async fn` servlets: what stands round them, and what they may do to their own
 //! request.
 
-use std::{
-    future::{Future, pending},
-    pin::Pin,
-    task::{Context as TaskContext, Poll},
-};
+use std::future::pending;
 
 use ringcat::{
     AsyncServlet, Context, DispatcherType, Error, ErrorKind, Filter, FilterChain, Methods, Request,
@@ -14,24 +10,8 @@ use ringcat::{
 
 use crate::{
     simulated::{TestServer, simulated},
-    support::{Journal, Noting, Signal, parking},
+    support::{Journal, Noting, Signal, Yield, parking},
 };
-
-/// Ready on its second poll.
-#[derive(Default)]
-struct Yield(bool);
-
-impl Future for Yield {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<()> {
-        if std::mem::replace(&mut self.0, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
-}
 
 #[test]
 fn a_head_request_and_an_old_client_get_their_forms() {

@@ -11,7 +11,7 @@ use ringcat::{
 use crate::{
     simulated::{TestServer, await_rest, builder, simulated, sleep, spawn},
     support::{
-        Journal, Noting, Signal, block_on, channel, handing_over, parking, streaming, take,
+        Journal, Noting, Signal, Yield, block_on, channel, handing_over, parking, streaming, take,
         wait_until,
     },
 };
@@ -221,16 +221,7 @@ fn waiting(
     async move |req: &mut Request, res: &mut Response| {
         let dropped = Dropped(journal.clone(), "dropped");
         res.set_header("X-Own", "1")?;
-        // Ready on the second poll.
-        let mut is_polled = false;
-        std::future::poll_fn(|cx| {
-            if std::mem::replace(&mut is_polled, true) {
-                return std::task::Poll::Ready(());
-            }
-            cx.waker().wake_by_ref();
-            std::task::Poll::Pending
-        })
-        .await;
+        Yield::default().await;
         req.async_context()?.add_listener(Noting::new("round", &journal))?;
         journal.note("waits");
         std::future::pending::<()>().await;
@@ -365,7 +356,7 @@ fn errors_and_panics_are_answered_before_and_after_a_wait() {
         let context = Context::new("").async_get("/*", async move |req, _res| {
             let path = req.path_info().unwrap_or_default().to_owned();
             if path.starts_with("/late") {
-                Yield(false).await;
+                Yield::default().await;
                 req.async_context()?.add_listener(Noting::new("round", &seen))?;
             }
             match path.rsplit('/').next() {
@@ -391,24 +382,6 @@ fn errors_and_panics_are_answered_before_and_after_a_wait() {
         ];
         assert_eq!(journal.entries(), expected);
     });
-}
-
-/// Ready on its second poll.
-struct Yield(bool);
-
-impl Future for Yield {
-    type Output = ();
-
-    fn poll(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<()> {
-        if std::mem::replace(&mut self.0, true) {
-            return std::task::Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        std::task::Poll::Pending
-    }
 }
 
 /// A filter that does not support async.
@@ -448,7 +421,7 @@ fn a_forward_leads_to_a_future_and_an_include_does_not() {
                 }),
             )
             .async_get("/late", async |req, res| {
-                Yield(false).await;
+                Yield::default().await;
                 let (path, kind) = (req.servlet_path().to_owned(), req.dispatcher_type());
                 let query = req.parameter("x")?.unwrap_or("").to_owned();
                 res.write(format!("{path} {kind:?} {query}"))
@@ -466,7 +439,7 @@ fn pipelined_requests_wait_for_the_future_before_them() {
     simulated(|| {
         let context = Context::new("")
             .async_get("/late", async |_req, res| {
-                Yield(false).await;
+                Yield::default().await;
                 res.write("late")
             })
             .get("/fine", |_req, res| res.write("fine"));
@@ -622,7 +595,7 @@ fn a_cancellation_fires_when_the_client_may_be_gone() {
 fn a_future_hears_that_its_client_is_half_gone() {
     simulated(|| {
         let context = Context::new("").async_get("/", async |req, res| {
-            Yield(false).await;
+            Yield::default().await;
             req.async_context()?.cancellation().cancelled().await;
             res.write("still wanted")
         });

@@ -21,7 +21,7 @@ pub(crate) use self::{
     client::{Conversation, Stream},
     journal::{Journal, Noting, Reaction},
     servlets::{blocking, handing_over, parking, streaming},
-    signal::{Signal, block_on},
+    signal::{Signal, Yield, block_on},
     socket::{Client, TestServer, builder},
 };
 

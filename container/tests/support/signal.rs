@@ -51,6 +51,22 @@ impl Future for Signal {
     }
 }
 
+/// Ready on its second poll.
+#[derive(Default)]
+pub(crate) struct Yield(bool);
+
+impl Future for Yield {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
 /// Runs a future on the calling thread, which waits.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let parker = Arc::new(Parker::new(Some(PATIENCE)));
