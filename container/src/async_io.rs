@@ -15,6 +15,7 @@ use crate::{
     operation::ContainerOperation,
     request::{Request, worker_read_error},
     response::Response,
+    uri,
 };
 
 impl Request {
@@ -50,6 +51,20 @@ impl Request {
                 count => content.extend_from_slice(&piece[..count]),
             }
         }
+    }
+
+    /// Reads a form in the content as it comes, so that [`Request::parameter`] has its fields too;
+    /// for `async fn` servlets. Without a form it does nothing.
+    ///
+    /// # Errors
+    /// As [`Request::read_to_end_async`]; a form that cannot be decoded (400).
+    pub async fn read_form_async(&mut self, bytes_max: usize) -> Result<()> {
+        if self.is_form_unread() {
+            let content = self.read_to_end_async(bytes_max).await?;
+            self.note.form = Some(uri::parse_query(&content)?.into_boxed_slice());
+            self.note.parameters = None;
+        }
+        Ok(())
     }
 }
 

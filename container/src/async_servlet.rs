@@ -21,7 +21,8 @@ use crate::{
 /// core.
 ///
 /// Between two waits the future holds its core, as any servlet does: it must not block. What waits
-/// is awaited: [`Request::read_async`], [`Response::write_async`], [`time`](crate::time),
+/// is awaited: [`Request::read_async`], [`Request::read_form_async`] before
+/// [`Request::parameter`] of a form, [`Response::write_async`], [`time`](crate::time),
 /// [`net`](crate::net), or anything that a waker of another runtime brings on.
 ///
 /// ```

@@ -560,6 +560,15 @@ impl Request {
         self.note.dispatched.as_ref().and_then(|dispatched| dispatched.query.as_deref())
     }
 
+    /// Whether the content is a form that was not read yet.
+    pub(crate) fn is_form_unread(&self) -> bool {
+        let is_form = self.header("content-type").is_some_and(|value| {
+            let media_type = value.split(';').next().unwrap_or("").trim();
+            media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+        });
+        is_form && self.method_kind() == Method::Post && self.note.form.is_none()
+    }
+
     fn parse_parameters(&mut self) -> Result<Vec<(String, String)>> {
         let mut parameters = Vec::new();
         for query in self.note.queries.iter().rev() {
@@ -568,11 +577,7 @@ impl Request {
         if let Some(query) = self.inner.raw_query() {
             parameters.append(&mut uri::parse_query(query)?);
         }
-        let is_form = self.header("content-type").is_some_and(|value| {
-            let media_type = value.split(';').next().unwrap_or("").trim();
-            media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded")
-        });
-        if is_form && self.method_kind() == Method::Post && self.note.form.is_none() {
+        if self.is_form_unread() {
             let content = self.read_to_end()?;
             self.note.form = Some(uri::parse_query(&content)?.into_boxed_slice());
         }

@@ -294,3 +294,21 @@ fn a_servlet_may_take_a_client_that_is_half_gone_for_gone() {
         assert_eq!(journal.entries(), ["waits", "round.on_error(Io)", "round.on_complete"]);
     });
 }
+
+#[test]
+fn a_form_is_read_as_it_comes() {
+    simulated(|| {
+        let context = Context::new("").async_method(Methods::POST, "/", async |req, res| {
+            req.read_form_async(1000).await?;
+            let (a, b) = (req.parameter("a")?.map(str::to_owned), req.parameter("b")?);
+            res.write(format!("{a:?} {b:?}"))
+        });
+        let server = TestServer::start(context);
+        let mut client = server.client();
+        client.send("POST /?a=query HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n");
+        client.send("Content-Type: application/x-www-form-urlencoded\r\n\r\na=fo");
+        server.await_parked(1);
+        client.send("rm&b=%20c+").answer().expect(200, "Some(\"query\") Some(\" c \")");
+        client.ask_with("POST /?b=1", &[], "a=1").answer().expect(200, "None Some(\"1\")");
+    });
+}
