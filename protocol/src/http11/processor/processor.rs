@@ -233,9 +233,14 @@ impl<A: Adapter> Http11Processor<A> {
     pub(crate) fn abandon(&mut self, shared: &mut Shared<A>, name: ExchangeName) {
         drop(self.close_cell(shared));
         self.drop_task(name);
-        if self.stage == Stage::Called && self.exchange.is_some() {
-            // Its answer may be out already, although its rounds were never ended.
-            self.log(shared);
+        if matches!(self.stage, Stage::Called | Stage::Delegated) {
+            // Its answer may be out already, although its rounds were never ended. What a worker
+            // has cannot be logged.
+            match &self.delegated {
+                Some(response) => shared.counters.count_status(response.status),
+                None if self.exchange.is_some() => self.log(shared),
+                None => {}
+            }
             if !self.encoder.is_finished() {
                 shared.counters.aborts.add(1);
             }
