@@ -87,6 +87,13 @@ const REGRESSIONS: &[u64] = &[
     // An answer that a thread had put in error was written to after a worker gave it back.
     78, // A cell that could not be closed twice in a row: the answer never ended.
     127,
+    // An error page that failed let a write listener write into the response.
+    1754044439743744,
+    // Content whose rest waited for room of its reader, behind it the end of the stream.
+    1754044634992756,
+    // A cut ended a request whose answer was out: in a round, and while a worker had it.
+    1754046086395615,
+    1754048730901870,
 ];
 
 /// Runs of seeds in order, in the tests.
