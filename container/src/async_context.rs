@@ -44,26 +44,54 @@ pub(crate) struct AsyncParts {
     pub(crate) tree: Arc<ContainerTree>,
     /// Where the client's request was mapped.
     pub(crate) mapping: Mapping,
-    /// The client's path within the context, decoded.
-    pub(crate) path: String,
-    pub(crate) place: Mutex<RoundPlace>,
+    /// None while there is nothing to say.
+    pub(crate) place: Mutex<Option<Box<RoundPlace>>>,
 }
 
 /// Where the present round was started.
 #[derive(Default)]
 pub(crate) struct RoundPlace {
+    /// The client's path within the context, decoded; none if it is as the head has it.
+    client_path: Option<Box<str>>,
     /// The path within the context of the request that was given; none for the client's.
     path: Option<Box<str>>,
     is_wrapped: bool,
 }
 
+impl RoundPlace {
+    /// That of a client's request whose path is not as the head has it.
+    pub(crate) fn of_client(path: &str) -> Box<Self> {
+        Box::new(Self { client_path: Some(path.into()), ..Self::default() })
+    }
+}
+
 impl AsyncParts {
     pub(crate) fn set_place(&self, path: Option<String>, is_original: bool) {
         let path = path.map(String::into_boxed_str);
-        *self.lock_place() = RoundPlace { path, is_wrapped: !is_original };
+        let mut place = self.lock_place();
+        if path.is_some() || !is_original || place.is_some() {
+            let place = place.get_or_insert_default();
+            (place.path, place.is_wrapped) = (path, !is_original);
+        }
     }
 
-    fn lock_place(&self) -> MutexGuard<'_, RoundPlace> {
+    /// Where a dispatch without a path leads, as a request URI.
+    fn dispatch_path(&self) -> Result<String> {
+        if let Some(place) = &*self.lock_place()
+            && let Some(path) = place.path.as_ref().or(place.client_path.as_ref())
+        {
+            return Ok(uri::encode_path(path));
+        }
+        let target = self.head()?.target();
+        let path = target.split(|octet| *octet == b'?').next().unwrap_or_default();
+        Ok(uri::encode_path(self.mapping.path_within(&String::from_utf8_lossy(path))))
+    }
+
+    fn head(&self) -> Result<&Arc<Head>> {
+        self.cell.head().ok_or_else(|| Error::illegal_state("the request has not begun a round"))
+    }
+
+    fn lock_place(&self) -> MutexGuard<'_, Option<Box<RoundPlace>>> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -91,10 +119,7 @@ impl AsyncContext {
     /// # Errors
     /// As [`AsyncContext::complete`]; a round has one dispatch.
     pub fn dispatch(&self) -> Result<()> {
-        let path = {
-            let place = self.parts.lock_place();
-            uri::encode_path(place.path.as_deref().unwrap_or(&self.parts.path))
-        };
+        let path = self.parts.dispatch_path()?;
         self.dispatch_to(&path)
     }
 
@@ -194,7 +219,7 @@ impl AsyncContext {
     /// Illegal state: the request is over.
     pub fn has_original_request_and_response(&self) -> Result<bool> {
         self.refuse_closed()?;
-        Ok(!self.parts.lock_place().is_wrapped)
+        Ok(!self.parts.lock_place().as_ref().is_some_and(|place| place.is_wrapped))
     }
 
     /// Whether the request is in a round that was started and not ended (`isAsyncStarted`).
@@ -223,10 +248,8 @@ impl AsyncContext {
     /// Illegal state: the request was dispatched, or is over.
     pub fn request(&self) -> Result<AsyncRequest> {
         self.refuse_dispatched()?;
-        let head = self.parts.cell.head().and_then(|head| Arc::clone(head).downcast().ok());
-        let cell = Arc::clone(&self.parts.cell);
-        head.map(|head| AsyncRequest { head, cell })
-            .ok_or_else(|| Error::illegal_state("the request is over"))
+        let head = Arc::clone(self.parts.head()?);
+        Ok(AsyncRequest { head, cell: Arc::clone(&self.parts.cell) })
     }
 
     /// An attribute of the request; those that were set before `start_async` are there too. `None`

@@ -13,6 +13,6 @@ pub(crate) fn tell_complete(request: &mut Request, response: &mut Response) {
             listener.on_complete(event)
         });
     }
-    guard_drop_each("dropping a listener", std::mem::take(&mut request.note.listeners));
+    guard_drop_each("dropping a listener", Vec::from(std::mem::take(&mut request.note.listeners)));
     request_listener::tell_destroyed(request);
 }

@@ -37,13 +37,13 @@ pub(crate) fn set_error_state(
     let Some(cell) = request.cell() else { return };
     request.take_in(response);
     if error.is_some() {
-        request.note.error.clone_from(&error);
+        request.note.seldom_mut().error.clone_from(&error);
     }
-    let is_io = request.note.error.as_deref().is_some_and(|e| e.kind() == ErrorKind::Io);
+    let is_io = request.note.seldom().error.as_deref().is_some_and(|e| e.kind() == ErrorKind::Io);
     let is_lost = is_io && request.has_connection_failed();
     if is_lost {
         let is_early = cell.word().has(Flag::FailedBeforeExit);
-        match (is_early, request.inner.body_error.is_some()) {
+        match (is_early, request.inner.body_error().is_some()) {
             (false, _) => response.log_as(500),
             (true, true) => response.log_as(400),
             // The status says how far it came.
@@ -59,7 +59,7 @@ pub(crate) fn set_error_state(
         cell.set_flag(Flag::OthersBarred);
     }
     if cell.word().state() == AsyncState::Error {
-        let status = match request.note.error.as_deref() {
+        let status = match request.note.seldom().error.as_deref() {
             Some(error) if error.kind() != ErrorKind::Io => error.status(),
             Some(_) | None => 500,
         };
@@ -80,7 +80,7 @@ pub(crate) fn set_error_state(
     } else if request.is_async_dispatching() {
         // A listener dispatched: this is not an error any longer.
         response.inner.error = ErrorState::None;
-        request.note.error = None;
+        request.note.take(|seldom| seldom.error.take());
     } else if request.is_async_completing() && !response.inner.is_committed {
         // A listener ended it, and what it wrote is the answer.
         response.set_error_reported();

@@ -61,7 +61,7 @@ impl Request {
     pub async fn read_form_async(&mut self, bytes_max: usize) -> Result<()> {
         if self.is_form_unread() {
             let content = self.read_to_end_async(bytes_max).await?;
-            self.note.form = Some(uri::parse_query(&content)?.into_boxed_slice());
+            self.note.seldom_mut().form = Some(uri::parse_query(&content)?);
             self.note.parameters = None;
         }
         Ok(())

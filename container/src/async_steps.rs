@@ -42,11 +42,13 @@ fn call_read_listener(
     response: &mut Response,
     call: fn(&mut dyn ReadListener, &mut Request, &mut Response) -> Result<()>,
 ) -> bool {
-    let Some(mut listener) = request.note.read_listener.take() else { return true };
+    let Some(mut listener) = request.note.take(|seldom| seldom.read_listener.take()) else {
+        return true;
+    };
     request.note.was_unready = false;
     let result = request.in_callback(|request| guard(|| call(&mut *listener, request, response)));
     let Err(error) = result else {
-        request.note.read_listener.get_or_insert(listener);
+        request.note.seldom_mut().read_listener.get_or_insert(listener);
         return true;
     };
     tracing::debug!("a read listener failed: {error}");
@@ -68,7 +70,7 @@ pub(crate) fn read_step(request: &mut Request, response: &mut Response) -> bool 
         return true;
     }
     let has_content = request.cell().is_some_and(|cell| cell.inbound_len() > 0);
-    let is_broken = request.inner.body_error.is_some();
+    let is_broken = request.inner.body_error().is_some();
     let is_told = std::mem::take(&mut request.inner.is_read_due) && (has_content || is_broken);
     let is_fine = !is_told
         || call_read_listener(request, response, |listener, req, res| {
@@ -90,14 +92,16 @@ pub(crate) fn write_step(request: &mut Request, response: &mut Response) -> bool
         return true;
     }
     cell.clear_flag(Flag::WriteOwed);
-    let Some(mut listener) = request.note.write_listener.take() else { return true };
+    let Some(mut listener) = request.note.take(|seldom| seldom.write_listener.take()) else {
+        return true;
+    };
     let result =
         request.in_callback(|request| guard(|| listener.on_write_possible(request, response)));
     let error = match result {
         // What it kept to itself is found all the same.
         Ok(()) if cell.word().state() == AsyncState::Error => connection_lost(),
         Ok(()) => {
-            request.note.write_listener.get_or_insert(listener);
+            request.note.seldom_mut().write_listener.get_or_insert(listener);
             return read_all_if_due(request, response);
         }
         Err(error) => error,
@@ -112,12 +116,14 @@ pub(crate) fn write_step(request: &mut Request, response: &mut Response) -> bool
 
 /// The connection or the body failed under an asynchronous request.
 pub(crate) fn error_step(request: &mut Request, response: &mut Response) {
-    let error = match (&request.inner.failure, &request.inner.body_error) {
+    let error = match (&request.inner.failure, request.inner.body_error()) {
         (Some(failure), _) => Some(async_error::failure_error(*failure)),
-        (None, Some(error)) if *error == BODY_CUT => Some(connection_lost()),
+        (None, Some(error)) if error == BODY_CUT => Some(connection_lost()),
         (None, Some(error)) => Some(Error::protocol_violation(error.status, error.reason)),
         // A thread or callback met it, and the socket does not know yet.
-        (None, None) if request.note.error.is_none() && request.has_connection_failed() => {
+        (None, None)
+            if request.note.seldom().error.is_none() && request.has_connection_failed() =>
+        {
             Some(connection_lost())
         }
         // The error of the round itself: it is recorded, or the application's.
@@ -126,10 +132,10 @@ pub(crate) fn error_step(request: &mut Request, response: &mut Response) {
     let is_connection_lost = error.is_some();
     let error: Option<Arc<Error>> = match error {
         Some(error) => Some(Arc::new(error)),
-        None => request.note.error.clone(),
+        None => request.note.seldom().error.clone(),
     };
-    let has_listener =
-        request.note.read_listener.is_some() || request.note.write_listener.is_some();
+    let seldom = request.note.seldom();
+    let has_listener = seldom.read_listener.is_some() || seldom.write_listener.is_some();
     if is_connection_lost
         && has_listener
         && let Some(cell) = request.cell()
@@ -139,7 +145,9 @@ pub(crate) fn error_step(request: &mut Request, response: &mut Response) {
             async_error::advance(&cell, Event::Operation);
         }
     }
-    if is_connection_lost && let Some(mut listener) = request.note.read_listener.take() {
+    if is_connection_lost
+        && let Some(mut listener) = request.note.take(|seldom| seldom.read_listener.take())
+    {
         if let Some(error) = &error {
             let told = guard(|| listener.on_error(request, response, error));
             log_failure("on_error of a read listener", told);
@@ -147,7 +155,9 @@ pub(crate) fn error_step(request: &mut Request, response: &mut Response) {
         guard_drop("dropping a read listener", listener);
         request.inner.has_read_listener = false;
     }
-    if is_connection_lost && let Some(listener) = request.note.write_listener.take() {
+    if is_connection_lost
+        && let Some(listener) = request.note.take(|seldom| seldom.write_listener.take())
+    {
         match &error {
             Some(error) => tell_write_listener(listener, request, response, error),
             None => guard_drop("dropping a write listener", listener),

@@ -357,7 +357,7 @@ impl ContainerTree {
 
     /// Runs the filter chain to the servlet.
     fn wrapper_basic(&self, mapping: Mapping, req: &mut Request, res: &mut Response) {
-        if let Some(refusal) = req.note.refusal.take() {
+        if let Some(refusal) = req.note.take(|seldom| seldom.refusal.take()) {
             answer_refusal(&refusal, res);
             return;
         }
@@ -371,7 +371,7 @@ impl ContainerTree {
             async_error::advance(&cell, Event::Dispatched);
         }
         let mut filters = std::mem::take(&mut req.note.filters);
-        let path = &req.note.path[mapping.context_path_len..];
+        let path = mapping.path_within(&req.note.path);
         self.choose_filters(mapping, req.note.dispatcher, path, &mut filters);
         let result = FilterChain { tree: self, mapping, filters: &filters }.next(req, res);
         req.note.filters = filters;
@@ -437,7 +437,7 @@ pub(crate) fn record_failure(req: &mut Request, res: &mut Response, element: &st
         }
     }
     res.set_failed(error.status());
-    req.note.error = Some(Arc::new(error));
+    req.note.seldom_mut().error = Some(Arc::new(error));
 }
 
 /// Whether the client caused the error: it left, or sent what the application cannot take. Another
@@ -520,7 +520,8 @@ pub(crate) fn report(req: &Request, res: &mut Response) {
 pub(crate) fn write_report(res: &mut Response) {
     let status = res.inner.status;
     let mut page = String::new();
-    error_page(status, reason_phrase(status), res.inner.message.as_deref(), &mut page);
+    let message = res.inner.message.as_ref().map(|message| message.as_str());
+    error_page(status, reason_phrase(status), message, &mut page);
     res.set_content_type("text/html;charset=utf-8");
     if let Err(error) = res.write(page) {
         tracing::debug!("an error report could not be written: {error}");

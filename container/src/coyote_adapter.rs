@@ -199,9 +199,9 @@ impl CoyoteAdapter {
     /// it is dropped: the request is back for its report.
     fn take_task(&self, request: &mut Request) -> Option<Box<ServletTask>> {
         let mut task = request.task.take()?;
-        if let Some(error) = request.note.error.take() {
+        if let Some(error) = request.note.take(|seldom| seldom.error.take()) {
             task.restore(request);
-            request.note.error = Some(error);
+            request.note.seldom_mut().error = Some(error);
             return None;
         }
         if let (Some(mapping), None) = (request.note.mapping, request.note.counted_in) {
@@ -223,8 +223,8 @@ impl CoyoteAdapter {
             self.in_progress[usize::from(mapping.context.0)].begin();
         }
         async_steps::read_all_if_due(request, response);
-        if !request.is_async_completing() && request.note.error.is_some() {
-            let error = request.note.error.clone();
+        if !request.is_async_completing() && request.note.seldom().error.is_some() {
+            let error = request.note.seldom().error.clone();
             async_error::set_error_state(request, response, error, async_error::Fire::OnError);
         }
     }
@@ -234,7 +234,7 @@ impl CoyoteAdapter {
     fn dispatch_step(&self, request: &mut Request, response: &mut Response) -> bool {
         // A listener of this very event may have asked for it.
         request.take_in(response);
-        if let Some(target) = request.note.dispatch_target.take() {
+        if let Some(target) = request.note.take(|seldom| seldom.dispatch_target.take()) {
             request.enter_dispatch(*target);
         }
         // The target reads and writes without listeners.
@@ -245,10 +245,10 @@ impl CoyoteAdapter {
         }
         request.inner.has_read_listener = false;
         response.inner.has_write_listener = false;
-        if let Some(listener) = request.note.read_listener.take() {
+        if let Some(listener) = request.note.take(|seldom| seldom.read_listener.take()) {
             guard_drop("dropping a read listener", listener);
         }
-        if let Some(listener) = request.note.write_listener.take() {
+        if let Some(listener) = request.note.take(|seldom| seldom.write_listener.take()) {
             guard_drop("dropping a write listener", listener);
         }
         if response.is_error_report_due() {
@@ -270,8 +270,8 @@ impl CoyoteAdapter {
 
     /// What follows when the target of a dispatch has returned.
     fn after_dispatch(&self, request: &mut Request, response: &mut Response) {
-        if request.note.error.is_some() {
-            let error = request.note.error.clone();
+        if request.note.seldom().error.is_some() {
+            let error = request.note.seldom().error.clone();
             async_error::set_error_state(request, response, error, async_error::Fire::OnError);
         }
         if !request.is_async() {
@@ -292,13 +292,15 @@ impl Adapter for CoyoteAdapter {
             request.note.tree = Some(Arc::clone(&self.tree));
         }
         let refusal = self.map(&mut request).or_else(|| self.check_valves(&request));
-        request.note.refusal = refusal.map(Box::new);
+        if let Some(refusal) = refusal {
+            request.note.seldom_mut().refusal = Some(refusal);
+        }
         let wrapper = request.note.mapping.and_then(|mapping| self.tree.wrapper(mapping));
         request.inner.ends_on_peer_close = wrapper
             .and_then(|wrapper| wrapper.ends_on_peer_close)
             .unwrap_or_else(|| self.tree.connector(request.inner.listener).ends_on_peer_close);
         let plan = match wrapper {
-            Some(wrapper) if request.note.refusal.is_none() => match wrapper.mode {
+            Some(wrapper) if request.note.seldom().refusal.is_none() => match wrapper.mode {
                 ServiceMode::Collected => {
                     Plan::WhenBodyComplete { body_bytes_max: self.tree.body_bytes_max }
                 }
@@ -322,12 +324,12 @@ impl Adapter for CoyoteAdapter {
 
     fn end_task(&self, call: Call<Self>, end: TaskEnd) -> Exchange<RequestNote> {
         let (mut request, mut response) = open(call);
-        if !request.note.previous_listeners.is_empty()
+        if !request.note.seldom().previous_listeners.is_empty()
             && let Some(context) = request.note.context.clone()
         {
             request.in_callback(|request| request.tell_of_start(&context));
         }
-        let Some(outcome) = request.note.task_outcome.take() else {
+        let Some(outcome) = request.note.take(|seldom| seldom.task_outcome.take()) else {
             return close(request, response);
         };
         let TaskOutcome { result, is_own_round, servlet } = *outcome;
@@ -336,7 +338,7 @@ impl Adapter for CoyoteAdapter {
                 let name = self.tree.wrapper(servlet).map_or("", |wrapper| &wrapper.name);
                 record_failure(&mut request, &mut response, name, error);
                 if !request.is_async_completing() {
-                    let error = request.note.error.clone();
+                    let error = request.note.seldom().error.clone();
                     async_error::set_error_state(
                         &mut request,
                         &mut response,
@@ -367,7 +369,8 @@ impl Adapter for CoyoteAdapter {
         match event {
             SocketEvent::Timeout => async_steps::timeout_step(&mut request, &mut response),
             SocketEvent::Error => {
-                let is_lost = request.inner.failure.is_some() || request.inner.body_error.is_some();
+                let is_lost =
+                    request.inner.failure.is_some() || request.inner.body_error().is_some();
                 is_connection_usable = !is_lost;
                 async_steps::error_step(&mut request, &mut response);
             }
@@ -456,13 +459,13 @@ impl Adapter for CoyoteAdapter {
             tell_complete(&mut request, &mut response);
         }
         response.finish();
-        request.note.refusal = None;
+        request.note.take(|seldom| seldom.refusal.take());
         Serviced::Returned(close(request, response))
     }
 
     fn resume(&self, call: Call<Self>) -> Exchange<RequestNote> {
         let (mut request, mut response) = open(call);
-        if !request.note.previous_listeners.is_empty()
+        if !request.note.seldom().previous_listeners.is_empty()
             && let Some(context) = request.note.context.clone()
         {
             request.in_callback(|request| request.tell_of_start(&context));
@@ -529,7 +532,7 @@ impl Adapter for CoyoteAdapter {
         let (request, mut response) = open(call);
         if !response.inner.is_committed {
             response.inner.status = error.status;
-            response.inner.message = Some(error.reason.to_owned());
+            response.inner.message = Some(Box::new(error.reason.to_owned()));
             write_report(&mut response);
         }
         response.finish();
@@ -546,7 +549,7 @@ impl Adapter for CoyoteAdapter {
         let duration = now.saturating_since(request.started);
         let unix = self.clock.unix_time().saturating_sub(duration);
         let entry = AccessLogEntry {
-            remote: request.peer,
+            remote: request.peer.into(),
             unix_millis: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX),
             method: head.method(),
             target: head.target(),
@@ -599,9 +602,9 @@ fn close(request: Request, response: Response) -> Exchange<RequestNote> {
 
 /// Answers a request that no context takes.
 fn answer_unmapped(request: &mut Request, response: &mut Response) {
-    let refusal = request.note.refusal.take();
+    let refusal = request.note.take(|seldom| seldom.refusal.take());
     let not_found = Refusal { status: 404, allow: None, location: None };
-    let refusal = refusal.map_or(not_found, |refusal| *refusal);
+    let refusal = refusal.unwrap_or(not_found);
     response.inner.status = refusal.status;
     if let Some(allow) = refusal.allow
         && let Err(error) = response.set_header("Allow", allow)

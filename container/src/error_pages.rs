@@ -75,7 +75,7 @@ pub(crate) fn render(req: &mut Request, res: &mut Response) {
     if pages.is_empty() {
         return;
     }
-    let (status, error) = (res.inner.status, req.note.error.clone());
+    let (status, error) = (res.inner.status, req.note.seldom().error.clone());
     let Some(location) = find(pages, status, error.as_deref()) else { return };
     let was_suspended = res.inner.is_suspended;
     if let Err(failure) = run(&tree, (mapping.context, location), error, req, res) {
@@ -129,7 +129,7 @@ fn set_attributes(error: Option<Arc<Error>>, req: &mut Request, res: &Response) 
         req.set_attribute(format!("jakarta.servlet.error.{name}"), value);
     };
     req.set_attribute("jakarta.servlet.error.status_code", res.inner.status);
-    let message = res.inner.message.clone().unwrap_or_default();
+    let message = res.inner.message.as_deref().cloned().unwrap_or_default();
     let message = error.as_ref().map_or(message, |error| error.to_string());
     set(req, "message", message);
     let uri = req.request_uri().into_owned();

@@ -73,7 +73,6 @@ pub mod dispatch;
 pub mod error;
 mod error_pages;
 pub mod error_report;
-mod few;
 pub mod filter;
 mod guard;
 pub mod guide;

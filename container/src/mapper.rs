@@ -64,9 +64,9 @@ pub struct Mapping {
     pub kind: MappingMatch,
     /// Bytes of the mapped path that are the context path; 0 for the root context and for paths
     /// within a context.
-    pub context_path_len: usize,
+    pub context_path_len: u32,
     /// Bytes after the context path that are the servlet path.
-    pub servlet_path_len: usize,
+    pub servlet_path_len: u32,
     /// Whether the path is a context path without its slash and nothing is mapped to `/*` or `""`:
     /// a request is then redirected to the same path with a slash, where that is enabled.
     /// [`wrapper`](Self::wrapper) is what would serve it otherwise.
@@ -76,12 +76,17 @@ pub struct Mapping {
 impl Mapping {
     /// The context path, decoded; empty for the root context.
     pub fn context_path<'a>(&self, path: &'a str) -> &'a str {
-        &path[..self.context_path_len]
+        &path[..self.context_path_len as usize]
+    }
+
+    /// The path behind the context path.
+    pub fn path_within<'a>(&self, path: &'a str) -> &'a str {
+        &path[self.context_path_len as usize..]
     }
 
     /// The servlet path; empty for the patterns `/*` and `""`.
     pub fn servlet_path<'a>(&self, path: &'a str) -> &'a str {
-        &path[self.context_path_len..][..self.servlet_path_len]
+        &self.path_within(path)[..self.servlet_path_len as usize]
     }
 
     /// The path info. At a context root that has a servlet of its own it is `/`, also when the
@@ -89,7 +94,7 @@ impl Mapping {
     pub fn path_info<'a>(&self, path: &'a str) -> Option<&'a str> {
         match self.kind {
             MappingMatch::ContextRoot => Some("/"),
-            MappingMatch::Path => Some(&path[self.context_path_len + self.servlet_path_len..])
+            MappingMatch::Path => Some(&self.path_within(path)[self.servlet_path_len as usize..])
                 .filter(|info| !info.is_empty()),
             MappingMatch::Default | MappingMatch::Exact | MappingMatch::Extension => None,
         }
@@ -205,7 +210,7 @@ impl Mapper {
     pub fn map_in_host(&self, host: HostIndex, path: &str) -> Option<Mapping> {
         let (len, index) = self.hosts[usize::from(host.0)].contexts.longest(path)?;
         let mut mapping = self.contexts[usize::from(index.0)].map(index, &path[len..]);
-        mapping.context_path_len = len;
+        mapping.context_path_len = length(len);
         mapping.redirect_to_slash &= len > 0;
         Some(mapping)
     }
@@ -258,6 +263,11 @@ impl fmt::Display for MappingValues {
     }
 }
 
+/// A length within a path, as a mapping keeps it.
+fn length(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("a path is part of a head, which has at most 65,535 octets")
+}
+
 /// Longer host names exist neither in DNS nor here.
 const HOST_NAME_BYTES_MAX: usize = 255;
 
@@ -291,7 +301,7 @@ impl ContextMappings {
             wrapper,
             kind,
             context_path_len: 0,
-            servlet_path_len,
+            servlet_path_len: length(servlet_path_len),
             redirect_to_slash: false,
         };
         if self.root.is_some() && matches!(path, "" | "/") {

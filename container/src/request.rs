@@ -2,7 +2,7 @@
 //! by value for the length of a call; servlets see it without lifetimes. Stands for
 //! `HttpServletRequest` and `connector.Request`.
 
-use std::{any::Any, borrow::Cow, net::SocketAddr, time::Duration};
+use std::{any::Any, borrow::Cow, mem, net::SocketAddr, time::Duration};
 
 use ringcat_engine::{backend::Errno, sync::Arc};
 use ringcat_protocol::{
@@ -66,7 +66,7 @@ impl Request {
     /// The path of the request target, undecoded; after an asynchronous dispatch that of its
     /// target (Servlet section 9.7).
     pub fn request_uri(&self) -> Cow<'_, str> {
-        match &self.note.dispatched {
+        match &self.note.seldom().dispatched {
             Some(dispatched) => Cow::Borrowed(&dispatched.request_uri),
             None => latin1(self.inner.raw_path()),
         }
@@ -82,7 +82,7 @@ impl Request {
 
     /// The context path, decoded; empty for the root context.
     pub fn context_path(&self) -> &str {
-        match (&self.note.dispatched, self.note.mapping) {
+        match (&self.note.seldom().dispatched, self.note.mapping) {
             // The path of a dispatch begins behind the context's.
             (Some(_), Some(_)) => self.servlet_context_path(),
             (None, Some(mapping)) => mapping.context_path(&self.note.path),
@@ -119,7 +119,7 @@ impl Request {
     /// Unsupported: nothing is mapped there, or the path leads out of the application.
     pub fn request_dispatcher(&self, path: &str) -> Result<RequestDispatcher> {
         let mapping = self.note.mapping.ok_or_else(|| Error::illegal_state("no application"))?;
-        let own = &self.note.path[mapping.context_path_len..];
+        let own = mapping.path_within(&self.note.path);
         let directory = own.rsplit_once('/').map_or("", |(directory, _)| directory);
         let path = match path.starts_with('/') {
             true => Cow::Borrowed(path),
@@ -144,7 +144,7 @@ impl Request {
     /// The first value of a field, octets outside ASCII read as ISO-8859-1.
     pub fn header(&self, name: &str) -> Option<Cow<'_, str>> {
         let value = self.inner.head.get().field(name).map(latin1);
-        let wrappers = self.note.wrappers.iter();
+        let wrappers = self.note.seldom().wrappers.iter();
         wrappers
             .fold(value, |value, wrapper| wrapper.header(name, value.as_deref()).map(Cow::Owned))
     }
@@ -169,7 +169,7 @@ impl Request {
             tree.map_or(&[][..], |tree| &tree.connector(self.inner.listener).allowed_trailers);
         let is_allowed =
             move |name: &[u8]| allowed.iter().any(|own| own == "*" || own.as_bytes() == name);
-        let trailers = self.inner.trailers.iter().map(|(name, value)| (&**name, &**value));
+        let trailers = self.inner.trailers().iter().map(|(name, value)| (&**name, &**value));
         trailers.filter(move |(name, _)| is_allowed(name))
     }
 
@@ -187,7 +187,7 @@ impl Request {
 
     /// The client's address.
     pub fn remote_addr(&self) -> SocketAddr {
-        self.inner.peer
+        self.inner.peer.into()
     }
 
     /// The host that the client named, without the port.
@@ -202,9 +202,9 @@ impl Request {
     /// The query or form cannot be decoded (400).
     pub fn parameter(&mut self, name: &str) -> Result<Option<&str>> {
         if self.note.parameters.is_none() {
-            self.note.parameters = Some(self.parse_parameters()?.into_boxed_slice());
+            self.note.parameters = Some(Box::new(self.parse_parameters()?));
         }
-        let parameters = self.note.parameters.as_deref().unwrap_or_default();
+        let parameters = self.note.parameters.as_deref().map_or(&[][..], Vec::as_slice);
         Ok(parameters.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()))
     }
 
@@ -247,7 +247,7 @@ impl Request {
             && let Some(cell) = self.cell()
         {
             self.inner.body.finish();
-            self.inner.trailers = cell.trailers().to_vec();
+            self.inner.set_trailers(cell.trailers().to_vec());
         }
         count
     }
@@ -320,7 +320,7 @@ impl Request {
     }
 
     pub(crate) fn install_read_listener(&mut self, listener: Box<dyn ReadListener>) {
-        self.note.read_listener = Some(listener);
+        self.note.seldom_mut().read_listener = Some(listener);
         if let Some(cell) = self.cell() {
             cell.set_flag(Flag::ReadListened);
         }
@@ -334,7 +334,7 @@ impl Request {
     pub fn attribute(&self, name: &str) -> Option<Attribute> {
         match &self.note.context {
             Some(context) => context.parts.cell.attribute(name),
-            None => self.note.attributes.get(name).map(Arc::clone),
+            None => self.note.attributes.as_ref()?.get(name).map(Arc::clone),
         }
     }
 
@@ -346,7 +346,7 @@ impl Request {
     pub fn set_attribute(&mut self, name: impl Into<String>, value: impl Any + Send + Sync) {
         let (name, value): (String, Attribute) = (name.into(), Arc::new(value));
         if name == ASYNC_SUPPORTED && value.downcast_ref() == Some(&true) {
-            self.note.barred_by.clear();
+            self.note.take(|seldom| Some(mem::take(&mut seldom.barred_by)));
         }
         drop(self.swap_attribute(&name, Some(value)));
     }
@@ -360,8 +360,10 @@ impl Request {
         match (&self.note.context, value) {
             (Some(context), Some(value)) => context.parts.cell.set_attribute(name, value),
             (Some(context), None) => context.parts.cell.remove_attribute(name),
-            (None, Some(value)) => self.note.attributes.insert(name.to_owned(), value),
-            (None, None) => self.note.attributes.remove(name),
+            (None, Some(value)) => {
+                self.note.attributes.get_or_insert_default().insert(name.to_owned(), value)
+            }
+            (None, None) => self.note.attributes.as_mut()?.remove(name),
         }
     }
 
@@ -385,7 +387,7 @@ impl Request {
 
     /// Whether [`Request::start_async`] is allowed by everything the request went through.
     pub fn is_async_supported(&self) -> bool {
-        self.note.barred_by.is_empty()
+        self.note.seldom().barred_by.is_empty()
     }
 
     /// Whether the request is in a round that was started and not ended (`isAsyncStarted`).
@@ -407,7 +409,7 @@ impl Request {
 
     /// What the application failed with, for error reports.
     pub fn error(&self) -> Option<&Error> {
-        self.note.error.as_deref()
+        self.note.seldom().error.as_deref()
     }
 
     /// Whether the read listener is due: content waits that it was promised, or all was read.
@@ -432,14 +434,14 @@ impl Request {
             ContainerOperation::AddListener(listener) => self.note.listeners.push(listener),
             ContainerOperation::SetReadListener(listener) => self.install_read_listener(listener),
             ContainerOperation::SetWriteListener(listener) => {
-                self.note.write_listener = Some(listener);
+                self.note.seldom_mut().write_listener = Some(listener);
             }
             ContainerOperation::RoundBegan => self.round_began(),
             ContainerOperation::Dispatch(target) => {
-                self.note.dispatch_target = Some(Box::new(target));
+                self.note.seldom_mut().dispatch_target = Some(Box::new(target));
             }
             ContainerOperation::TaskFailed(error) => {
-                self.note.error = Some(Arc::new(error));
+                self.note.seldom_mut().error = Some(Arc::new(error));
             }
             ContainerOperation::Write(_)
             | ContainerOperation::Flush
@@ -465,7 +467,7 @@ impl Request {
         element: impl FnOnce() -> Barring,
     ) {
         if !is_supported {
-            self.note.barred_by.push(element());
+            self.note.seldom_mut().barred_by.push(element());
         }
     }
 
@@ -474,15 +476,19 @@ impl Request {
         &mut self,
         wrappers: &[std::sync::Arc<dyn RequestWrapper>],
     ) -> usize {
-        let count = self.note.wrappers.len();
-        self.note.wrappers.extend_from_slice(wrappers);
+        let count = self.note.seldom().wrappers.len();
+        if !wrappers.is_empty() {
+            self.note.seldom_mut().wrappers.extend_from_slice(wrappers);
+        }
         self.note.parameters = None;
         count
     }
 
     /// Back to so many wrappers.
     pub(crate) fn pop_wrappers(&mut self, count: usize) {
-        self.note.wrappers.truncate(count);
+        if let Some(seldom) = self.note.seldom_if_there() {
+            seldom.wrappers.truncate(count);
+        }
         self.note.parameters = None;
     }
 
@@ -503,12 +509,12 @@ impl Request {
     /// Whether sending or receiving failed, as far as this thread can know.
     pub(crate) fn has_connection_failed(&self) -> bool {
         let is_noted = || self.cell().is_some_and(|cell| cell.word().has(Flag::IoError));
-        self.inner.failure.is_some() || self.inner.body_error.is_some() || is_noted()
+        self.inner.failure.is_some() || self.inner.body_error().is_some() || is_noted()
     }
 
     /// Whether nothing but the error of the content is left to be read.
     pub(crate) fn is_input_broken(&self) -> bool {
-        self.inner.body_error.is_some() && self.cell().is_none_or(|cell| cell.inbound_len() == 0)
+        self.inner.body_error().is_some() && self.cell().is_none_or(|cell| cell.inbound_len() == 0)
     }
 
     /// Whether another thread may still be at work with the last bytes that it read.
@@ -542,7 +548,7 @@ impl Request {
     }
 
     fn read_error(&self) -> Error {
-        if let Some(error) = self.inner.body_error {
+        if let Some(error) = self.inner.body_error() {
             return Error::protocol_violation(error.status, error.reason);
         }
         if self.inner.failure.is_some() {
@@ -557,7 +563,7 @@ impl Request {
 
     /// The query string that a dispatch or forward brought.
     fn dispatched_query(&self) -> Option<&str> {
-        self.note.dispatched.as_ref().and_then(|dispatched| dispatched.query.as_deref())
+        self.note.seldom().dispatched.as_ref().and_then(|dispatched| dispatched.query.as_deref())
     }
 
     /// Whether the content is a form that was not read yet.
@@ -566,12 +572,12 @@ impl Request {
             let media_type = value.split(';').next().unwrap_or("").trim();
             media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded")
         });
-        is_form && self.method_kind() == Method::Post && self.note.form.is_none()
+        is_form && self.method_kind() == Method::Post && self.note.seldom().form.is_none()
     }
 
     fn parse_parameters(&mut self) -> Result<Vec<(String, String)>> {
         let mut parameters = Vec::new();
-        for query in self.note.queries.iter().rev() {
+        for query in self.note.seldom().queries.iter().rev() {
             parameters.append(&mut uri::parse_query(query.as_bytes())?);
         }
         if let Some(query) = self.inner.raw_query() {
@@ -579,10 +585,10 @@ impl Request {
         }
         if self.is_form_unread() {
             let content = self.read_to_end()?;
-            self.note.form = Some(uri::parse_query(&content)?.into_boxed_slice());
+            self.note.seldom_mut().form = Some(uri::parse_query(&content)?);
         }
-        parameters.extend(self.note.form.as_deref().unwrap_or_default().iter().cloned());
-        for wrapper in self.note.wrappers.iter() {
+        parameters.extend(self.note.seldom().form.iter().flatten().cloned());
+        for wrapper in self.note.seldom().wrappers.iter() {
             parameters = parameters
                 .into_iter()
                 .filter_map(|(name, value)| {

@@ -1,9 +1,9 @@
 //! The container's part of an exchange: where it was mapped, what it went through, its listeners.
 //! It sits in the exchange, is created once, and recycled with it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, mem};
 
-use ringcat_engine::sync::Arc;
+use ringcat_engine::{few::Few, sync::Arc};
 
 use crate::{
     async_context::AsyncContext,
@@ -12,7 +12,6 @@ use crate::{
     container::ContainerTree,
     dispatch::{DispatchTarget, DispatcherType},
     error::Error,
-    few::Few,
     guard::{guard_drop, guard_drop_each},
     mapper::{ContextIndex, Mapping},
     request::Attribute,
@@ -23,79 +22,175 @@ use crate::{
 
 /// The container's part of an exchange; recycled with it.
 #[derive(Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "what most parked requests lack takes 8 bytes of each, an empty collection 24"
+)]
 pub struct RequestNote {
     pub(crate) tree: Option<Arc<ContainerTree>>,
-    pub(crate) mapping: Option<Mapping>,
     /// The decoded path that `mapping` cuts.
     pub(crate) path: String,
-    /// Where an asynchronous dispatch sent the request, if one did.
-    pub(crate) dispatched: Option<Box<Dispatched>>,
-    pub(crate) dispatcher: DispatcherType,
-    /// What the target of a dispatch keeps of the request as it was; nothing if that is none.
-    pub(crate) kept: Option<Box<Kept>>,
-    /// Query strings that dispatches, forwards and includes brought, the newest last.
-    pub(crate) queries: Few<String>,
+    /// Until there is a context, whose cell has them from then on.
+    pub(crate) attributes: Option<Box<BTreeMap<String, Attribute>>>,
+    pub(crate) parameters: Option<Box<Vec<(String, String)>>>,
+    pub(crate) context: Option<AsyncContext>,
+    pub(crate) listeners: Few<AddedListener>,
+    pub(crate) filters: Few<usize>,
+    /// What most requests do without; see [`RequestNote::seldom`].
+    seldom: Option<Box<Seldom>>,
+    pub(crate) mapping: Option<Mapping>,
     /// Forwards, includes and error pages that the request is in.
     pub(crate) nesting: u32,
-    pub(crate) wrappers: Few<std::sync::Arc<dyn RequestWrapper>>,
-    /// Elements that the request went through and that do not support async.
-    pub(crate) barred_by: Few<Barring>,
-    pub(crate) refusal: Option<Box<Refusal>>,
-    pub(crate) error: Option<Arc<Error>>,
-    /// Until there is a context, whose cell has them from then on.
-    pub(crate) attributes: BTreeMap<String, Attribute>,
-    pub(crate) parameters: Option<Box<[(String, String)]>>,
-    /// The parameters of the form, once it was read: the content does not come again.
-    pub(crate) form: Option<Box<[(String, String)]>>,
-    pub(crate) context: Option<AsyncContext>,
-    /// Whether another thread may hold an `AsyncHandle`.
-    pub(crate) has_handle: bool,
-    pub(crate) listeners: Vec<AddedListener>,
-    /// Those of the last round, while a worker that began another one has the request.
-    pub(crate) previous_listeners: Few<AddedListener>,
-    pub(crate) is_error_told: bool,
-    pub(crate) dispatch_target: Option<Box<DispatchTarget>>,
-    pub(crate) read_listener: Option<Box<dyn ReadListener>>,
-    pub(crate) write_listener: Option<Box<dyn WriteListener>>,
-    pub(crate) is_all_data_read_sent: bool,
-    /// The last answer of `is_ready` was no: a read has to wait for the listener's next call.
-    pub(crate) was_unready: bool,
-    pub(crate) filters: Vec<usize>,
     /// The application whose request listeners were told.
     pub(crate) entered_context: Option<ContextIndex>,
     /// The application that counts the request as under way.
     pub(crate) counted_in: Option<ContextIndex>,
+    pub(crate) dispatcher: DispatcherType,
+    /// Whether another thread may hold an `AsyncHandle`.
+    pub(crate) has_handle: bool,
+    pub(crate) is_error_told: bool,
+    pub(crate) is_all_data_read_sent: bool,
+    /// The last answer of `is_ready` was no: a read has to wait for the listener's next call.
+    pub(crate) was_unready: bool,
+}
+
+/// What a request has that was dispatched, wrapped or refused, that failed, or that streams. A
+/// parked request that did none of it does not pay for the places.
+#[derive(Default)]
+pub(crate) struct Seldom {
+    /// Where an asynchronous dispatch sent the request, if one did.
+    pub(crate) dispatched: Option<Box<Dispatched>>,
+    /// What the target of a dispatch keeps of the request as it was; nothing if that is none.
+    pub(crate) kept: Option<Box<Kept>>,
+    /// Query strings that dispatches, forwards and includes brought, the newest last.
+    pub(crate) queries: Few<String>,
+    pub(crate) wrappers: Few<std::sync::Arc<dyn RequestWrapper>>,
+    /// Elements that the request went through and that do not support async.
+    pub(crate) barred_by: Few<Barring>,
+    pub(crate) refusal: Option<Refusal>,
+    pub(crate) error: Option<Arc<Error>>,
+    /// The parameters of the form, once it was read: the content does not come again.
+    pub(crate) form: Option<Vec<(String, String)>>,
+    /// Those of the last round, while a worker that began another one has the request.
+    pub(crate) previous_listeners: Few<AddedListener>,
+    pub(crate) dispatch_target: Option<Box<DispatchTarget>>,
+    pub(crate) read_listener: Option<Box<dyn ReadListener>>,
+    pub(crate) write_listener: Option<Box<dyn WriteListener>>,
     /// What became of the future that ran the request.
     pub(crate) task_outcome: Option<Box<TaskOutcome>>,
 }
 
+impl Seldom {
+    const NONE: &'static Self = &Self {
+        dispatched: None,
+        kept: None,
+        queries: Few::none(),
+        wrappers: Few::none(),
+        barred_by: Few::none(),
+        refusal: None,
+        error: None,
+        form: None,
+        previous_listeners: Few::none(),
+        dispatch_target: None,
+        read_listener: None,
+        write_listener: None,
+        task_outcome: None,
+    };
+
+    /// Drops what the application owns where its panic is caught.
+    fn drop_guarded(self) {
+        let Self { task_outcome, previous_listeners, read_listener, write_listener, .. } = self;
+        if let Some(outcome) = task_outcome {
+            guard_drop("dropping an error", outcome);
+        }
+        guard_drop_each("dropping a listener", Vec::from(previous_listeners));
+        if let Some(listener) = read_listener {
+            guard_drop("dropping a read listener", listener);
+        }
+        if let Some(listener) = write_listener {
+            guard_drop("dropping a write listener", listener);
+        }
+    }
+}
+
 impl RequestNote {
+    /// What the request has of the seldom things.
+    pub(crate) fn seldom(&self) -> &Seldom {
+        self.seldom.as_deref().unwrap_or(Seldom::NONE)
+    }
+
+    /// The places of the seldom things, to put one in.
+    pub(crate) fn seldom_mut(&mut self) -> &mut Seldom {
+        self.seldom.get_or_insert_default()
+    }
+
+    /// The places of the seldom things, to take some out.
+    pub(crate) fn seldom_if_there(&mut self) -> Option<&mut Seldom> {
+        self.seldom.as_deref_mut()
+    }
+
+    /// Takes one of the seldom things.
+    pub(crate) fn take<T>(&mut self, take: impl FnOnce(&mut Seldom) -> Option<T>) -> Option<T> {
+        self.seldom_if_there().and_then(take)
+    }
+
+    pub(crate) fn set_kept(&mut self, kept: Option<Box<Kept>>) {
+        if kept.is_some() || self.seldom.is_some() {
+            self.seldom_mut().kept = kept;
+        }
+    }
+
+    pub(crate) fn add_previous_listeners(&mut self, listeners: Few<AddedListener>) {
+        if !listeners.is_empty() {
+            self.seldom_mut().previous_listeners.extend(Vec::from(listeners));
+        }
+    }
+
+    pub(crate) fn take_previous_listeners(&mut self) -> Vec<AddedListener> {
+        let seldom = self.seldom_if_there();
+        seldom.map(|seldom| mem::take(&mut seldom.previous_listeners).into()).unwrap_or_default()
+    }
+
+    pub(crate) fn take_attributes(&mut self) -> BTreeMap<String, Attribute> {
+        self.attributes.take().map(|attributes| *attributes).unwrap_or_default()
+    }
+
     /// A note that tells where the request is, for who looks at it while a future has the note.
     pub(crate) fn copy_of_place(&self) -> Self {
+        let seldom = self.seldom.as_deref().map(|seldom| {
+            Box::new(Seldom {
+                dispatched: seldom.dispatched.clone(),
+                queries: seldom.queries.clone(),
+                wrappers: seldom.wrappers.clone(),
+                ..Seldom::default()
+            })
+        });
         Self {
             tree: self.tree.clone(),
             mapping: self.mapping,
             path: self.path.clone(),
-            dispatched: self.dispatched.clone(),
             dispatcher: self.dispatcher,
-            queries: self.queries.clone(),
             nesting: self.nesting,
-            wrappers: self.wrappers.clone(),
             context: self.context.clone(),
             counted_in: self.counted_in,
+            seldom,
             ..Self::default()
         }
     }
 
     /// The forwards and filters that the request was in have returned: it is where `outer` says.
-    pub(crate) fn return_to(&mut self, outer: Self) {
+    pub(crate) fn return_to(&mut self, mut outer: Self) {
+        let at = outer.seldom_if_there().map(mem::take).unwrap_or_default();
+        if outer.seldom.is_some() || self.seldom.is_some() {
+            let seldom = self.seldom_mut();
+            seldom.dispatched = at.dispatched;
+            seldom.queries = at.queries;
+            seldom.wrappers = at.wrappers;
+        }
         self.mapping = outer.mapping;
         self.path = outer.path;
-        self.dispatched = outer.dispatched;
         self.dispatcher = outer.dispatcher;
-        self.queries = outer.queries;
         self.nesting = outer.nesting;
-        self.wrappers = outer.wrappers;
         self.parameters = None;
     }
 
@@ -106,77 +201,51 @@ impl RequestNote {
             tree: _,
             mapping,
             path,
-            dispatched,
             dispatcher,
-            kept,
-            queries,
             nesting,
-            wrappers,
-            barred_by,
-            refusal,
-            error,
             attributes,
             parameters,
-            form,
             context,
             has_handle,
             listeners,
-            previous_listeners,
             is_error_told,
-            dispatch_target,
-            read_listener,
-            write_listener,
             is_all_data_read_sent,
             was_unready,
             filters,
             entered_context,
             counted_in,
-            task_outcome,
+            seldom,
         } = self;
-        if let Some(outcome) = task_outcome.take() {
-            guard_drop("dropping an error", outcome);
-        }
         *entered_context = None;
         *counted_in = None;
         *has_handle = false;
         *mapping = None;
         path.clear();
-        *dispatched = None;
         *dispatcher = DispatcherType::Request;
-        *kept = None;
-        queries.clear();
         *nesting = 0;
-        wrappers.clear();
-        barred_by.clear();
-        *refusal = None;
         *is_error_told = false;
-        *dispatch_target = None;
         *is_all_data_read_sent = false;
         *was_unready = false;
         *parameters = None;
-        *form = None;
+        filters.clear();
+        if let Some(seldom) = seldom.take() {
+            seldom.drop_guarded();
+        }
         if let Some(context) = context.take() {
             let left = context.parts.cell.take_attributes();
             guard_drop_each("dropping an attribute", left.into_values());
         }
-        filters.clear();
-        *error = None;
-        if !attributes.is_empty() {
-            guard_drop_each("dropping an attribute", std::mem::take(attributes).into_values());
+        if let Some(attributes) = attributes.take() {
+            guard_drop_each("dropping an attribute", attributes.into_values());
         }
-        guard_drop_each("dropping a listener", listeners.drain(..));
-        guard_drop_each("dropping a listener", Vec::from(std::mem::take(previous_listeners)));
-        if let Some(listener) = read_listener.take() {
-            guard_drop("dropping a read listener", listener);
-        }
-        if let Some(listener) = write_listener.take() {
-            guard_drop("dropping a write listener", listener);
+        if !listeners.is_empty() {
+            guard_drop_each("dropping a listener", Vec::from(mem::take(listeners)));
         }
     }
 }
 
 // Every parked request has one.
-const _: () = assert!(size_of::<RequestNote>() <= 312);
+const _: () = assert!(size_of::<RequestNote>() <= 120);
 
 /// Why a request is answered without its servlet.
 #[derive(Clone, Debug)]

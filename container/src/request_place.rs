@@ -3,11 +3,10 @@
 
 use std::{borrow::Cow, mem};
 
-use ringcat_engine::sync::Arc;
+use ringcat_engine::{few::Few, sync::Arc};
 
 use crate::{
     dispatch::{DispatchTarget, DispatcherType},
-    few::Few,
     mapper::Mapping,
     request::{Attribute, Request},
     request_wrapper::RequestWrapper,
@@ -60,38 +59,41 @@ impl Request {
     /// Keeps what the request is here, with `wrappers` on top, for the target of a dispatch.
     pub(crate) fn keep_for_dispatch(&mut self, wrappers: &[std::sync::Arc<dyn RequestWrapper>]) {
         let note = &mut *self.note;
-        let mut kept = note.wrappers.clone();
+        let seldom = note.seldom_mut();
+        let mut kept = seldom.wrappers.clone();
         kept.extend_from_slice(wrappers);
-        let query = note.dispatched.as_ref().and_then(|dispatched| dispatched.query.clone());
-        note.kept = Some(Box::new(Kept { wrappers: kept, query, queries: note.queries.clone() }));
+        let query = seldom.dispatched.as_ref().and_then(|dispatched| dispatched.query.clone());
+        seldom.kept =
+            Some(Box::new(Kept { wrappers: kept, query, queries: seldom.queries.clone() }));
     }
 
     /// Becomes the request that an asynchronous dispatch makes of it (Servlet section 9.7).
     pub(crate) fn enter_dispatch(&mut self, target: DispatchTarget) {
         let Some(mapping) = self.note.mapping else { return };
-        if self.note.dispatched.is_none() {
+        if self.note.seldom().dispatched.is_none() {
             let own = self.own_attributes(ASYNC, mapping);
             self.put_attributes(own);
         }
         let note = &mut *self.note;
-        let (original_path, original_mapping) = match note.dispatched.take() {
+        let path = mem::replace(&mut note.path, target.path);
+        let seldom = note.seldom_mut();
+        let (original_path, original_mapping) = match seldom.dispatched.take() {
             Some(before) => (before.original_path, before.original_mapping),
-            None => (note.path.clone(), mapping),
+            None => (path, mapping),
         };
-        let Kept { wrappers, query, mut queries } = match note.kept.take() {
+        let Kept { wrappers, query, mut queries } = match seldom.kept.take() {
             Some(kept) => *kept,
             None => Kept { wrappers: Few::default(), query: None, queries: Few::default() },
         };
         queries.extend(target.query.clone());
-        note.dispatched = Some(Box::new(Dispatched {
+        seldom.dispatched = Some(Box::new(Dispatched {
             request_uri: target.request_uri,
             query: target.query.or(query),
             original_path,
             original_mapping,
         }));
-        note.queries = queries;
-        note.wrappers = wrappers;
-        note.path = target.path;
+        seldom.queries = queries;
+        seldom.wrappers = wrappers;
         note.mapping = Some(target.mapping);
         note.dispatcher = DispatcherType::Async;
         note.parameters = None;
@@ -108,14 +110,14 @@ impl Request {
         let own = own.map(|mapping| self.own_attributes(FORWARD, mapping));
         let attributes = own.map(|own| self.put_attributes(own));
         let note = &mut *self.note;
-        let before = note.dispatched.take();
+        let before = note.take(|seldom| seldom.dispatched.take());
         let (query, original_path, original_mapping) = match &before {
             Some(before) => {
                 (before.query.clone(), before.original_path.clone(), before.original_mapping)
             }
             None => (None, note.path.clone(), note.mapping.unwrap_or(target.mapping)),
         };
-        note.dispatched = Some(Box::new(Dispatched {
+        note.seldom_mut().dispatched = Some(Box::new(Dispatched {
             request_uri: target.request_uri.clone(),
             query: target.query.clone().or(query),
             original_path,
@@ -126,7 +128,7 @@ impl Request {
             mapping: note.mapping.replace(target.mapping),
             dispatched: before,
             dispatcher: mem::replace(&mut note.dispatcher, dispatcher),
-            query_count: note.queries.len(),
+            query_count: note.seldom().queries.len(),
             attributes,
         };
         self.nest(target);
@@ -140,9 +142,9 @@ impl Request {
         let place = Place {
             path: note.path.clone(),
             mapping: note.mapping,
-            dispatched: note.dispatched.clone(),
+            dispatched: note.seldom().dispatched.clone(),
             dispatcher: mem::replace(&mut note.dispatcher, DispatcherType::Include),
-            query_count: note.queries.len(),
+            query_count: note.seldom().queries.len(),
             attributes: Some(attributes),
         };
         self.nest(target);
@@ -151,7 +153,7 @@ impl Request {
 
     fn nest(&mut self, target: &DispatchTarget) {
         let note = &mut *self.note;
-        note.queries.extend(target.query.clone());
+        note.seldom_mut().queries.extend(target.query.clone());
         note.parameters = None;
         note.nesting += 1;
     }
@@ -162,9 +164,10 @@ impl Request {
         let note = &mut *self.note;
         note.path = path;
         note.mapping = mapping;
-        note.dispatched = dispatched;
+        let seldom = note.seldom_mut();
+        seldom.dispatched = dispatched;
+        seldom.queries.truncate(query_count);
         note.dispatcher = dispatcher;
-        note.queries.truncate(query_count);
         note.parameters = None;
         note.nesting -= 1;
         if let Some(attributes) = attributes {

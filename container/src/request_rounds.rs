@@ -6,10 +6,11 @@ use ringcat_protocol::{
     action_code::Hook,
     async_cell::{AsyncCell, Look},
     async_state_machine::Event,
+    http11::target::TargetForm,
 };
 
 use crate::{
-    async_context::{AsyncContext, AsyncParts, call_error},
+    async_context::{AsyncContext, AsyncParts, RoundPlace, call_error},
     async_listener::{AddedListener, AsyncEvent, AsyncListener},
     container::ContainerTree,
     error::{Error, Result},
@@ -28,7 +29,7 @@ impl Request {
     /// (a warning names them); or a round was started already.
     pub fn start_async(&mut self) -> Result<AsyncContext> {
         let context = self.begin_round()?;
-        self.note.kept = None;
+        self.note.set_kept(None);
         context.parts.set_place(None, true);
         self.tell_previous_listeners(&context);
         Ok(context)
@@ -48,8 +49,8 @@ impl Request {
         let context = self.begin_round()?;
         self.keep_for_dispatch(wrappers);
         let own_path =
-            self.note.mapping.map(|mapping| self.note.path[mapping.context_path_len..].to_owned());
-        let is_wrapped = !wrappers.is_empty() || !self.note.wrappers.is_empty();
+            self.note.mapping.map(|mapping| mapping.path_within(&self.note.path).to_owned());
+        let is_wrapped = !wrappers.is_empty() || !self.note.seldom().wrappers.is_empty();
         context.parts.set_place(own_path, !is_wrapped && self.note.nesting == 0);
         self.tell_previous_listeners(&context);
         Ok(context)
@@ -82,7 +83,7 @@ impl Request {
         if let Some(context) = &self.note.context {
             return context.clone();
         }
-        for (name, value) in std::mem::take(&mut self.note.attributes) {
+        for (name, value) in self.note.take_attributes() {
             drop(cell.set_attribute(&name, value));
         }
         let parts = self.async_parts(Arc::clone(cell), self.tree());
@@ -94,7 +95,7 @@ impl Request {
     /// Another thread began a round.
     pub(crate) fn round_began(&mut self) {
         self.note.is_error_told = false;
-        self.note.kept = None;
+        self.note.set_kept(None);
         if let Some(context) = self.note.context.clone() {
             self.tell_previous_listeners(&context);
         }
@@ -122,7 +123,7 @@ impl Request {
         let Some(context) = self.note.context.clone() else { return };
         let mut listeners = std::mem::take(&mut self.note.listeners);
         self.in_callback(|request| {
-            for added in &mut listeners {
+            for added in listeners.iter_mut() {
                 let AddedListener { listener, wrappers } = added;
                 let count = request.push_wrappers(wrappers.as_deref().unwrap_or_default());
                 let mut event = AsyncEvent {
@@ -139,7 +140,7 @@ impl Request {
             }
         });
         // Listeners that were added meanwhile come behind those that were there.
-        listeners.append(&mut self.note.listeners);
+        listeners.extend(Vec::from(std::mem::take(&mut self.note.listeners)));
         self.note.listeners = listeners;
     }
 
@@ -147,7 +148,7 @@ impl Request {
     /// worker leaves that to the core that gets the request back.
     fn tell_previous_listeners(&mut self, context: &AsyncContext) {
         let listeners = std::mem::take(&mut self.note.listeners);
-        self.note.previous_listeners.extend(listeners);
+        self.note.add_previous_listeners(listeners);
         if matches!(self.hook, Hook::Core(_)) {
             self.tell_of_start(context);
         }
@@ -155,7 +156,7 @@ impl Request {
 
     /// Calls `on_start_async` of the listeners of the last round, and forgets them.
     pub(crate) fn tell_of_start(&mut self, context: &AsyncContext) {
-        let mut previous = Vec::from(std::mem::take(&mut self.note.previous_listeners));
+        let mut previous = self.note.take_previous_listeners();
         for added in &mut previous {
             let is_supplied = added.wrappers.is_some();
             let (response, error) = (None, None);
@@ -172,19 +173,21 @@ impl Request {
         cell: Arc<AsyncCell<ContainerOperation>>,
         tree: Arc<ContainerTree>,
     ) -> AsyncParts {
-        let (path, mapping) = match &self.note.dispatched {
+        let (path, mapping) = match &self.note.seldom().dispatched {
             Some(dispatched) => (&dispatched.original_path, Some(dispatched.original_mapping)),
             None => (&self.note.path, self.note.mapping),
         };
         let mapping = mapping.expect("a request that runs a servlet was mapped");
-        let path = path[mapping.context_path_len..].to_owned();
-        AsyncParts { cell, tree, mapping, path, place: std::sync::Mutex::default() }
+        let is_as_sent = self.inner.target.form == TargetForm::Origin
+            && path.as_bytes() == self.inner.raw_path();
+        let place = (!is_as_sent).then(|| RoundPlace::of_client(mapping.path_within(path)));
+        AsyncParts { cell, tree, mapping, place: std::sync::Mutex::new(place) }
     }
 
     pub(crate) fn warn_of_lacking_support(&self) -> Error {
         let tree = self.tree();
         let mut culprits: Vec<String> = Vec::new();
-        for element in self.note.barred_by.iter() {
+        for element in self.note.seldom().barred_by.iter() {
             let name = element.name(&tree);
             if !culprits.contains(&name) {
                 culprits.push(name);

@@ -143,14 +143,14 @@ impl Response {
         if self.is_committed() || self.inner.written_bytes > 0 {
             return Err(Error::illegal_state("the buffer size is set before any content"));
         }
-        self.inner.buffer_bytes_max = bytes;
+        self.inner.buffer_bytes_max = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.forward(ContainerOperation::BufferSize(bytes));
         Ok(())
     }
 
     /// The size of the buffer in front of the commit, in bytes.
     pub fn buffer_size(&self) -> usize {
-        self.inner.buffer_bytes_max
+        self.inner.buffer_bytes_max as usize
     }
 
     /// Writes content. On the core it never waits; on a worker thread it waits while the client
@@ -351,7 +351,7 @@ impl Response {
         self.drop_content();
         self.inner.content_length = None;
         self.inner.status = final_status(status);
-        self.inner.message = message.map(str::to_owned);
+        self.inner.message = message.map(|message| Box::new(message.to_owned()));
         self.inner.error = ErrorState::ReportDue;
         self.inner.is_suspended = true;
         self.forward(ContainerOperation::SendError(status, message.map(str::to_owned)));
@@ -620,7 +620,7 @@ impl Response {
     }
 
     fn write_shared(&mut self, bytes: Bytes) -> Result<()> {
-        let is_small = self.inner.buffer.len() + bytes.len() <= self.inner.buffer_bytes_max;
+        let is_small = self.inner.buffer.len() + bytes.len() <= self.buffer_size();
         if is_small || self.inner.is_finished || self.inner.is_suspended {
             return self.write(&bytes);
         }
@@ -632,13 +632,13 @@ impl Response {
 
     fn write_local(&mut self, content: &[u8]) -> Result<()> {
         self.inner.written_bytes += content.len() as u64;
-        if self.inner.buffer.len() + content.len() <= self.inner.buffer_bytes_max {
+        if self.inner.buffer.len() + content.len() <= self.buffer_size() {
             self.inner.buffer.extend_from_slice(content);
             return Ok(());
         }
         let Hook::Core(hook) = self.hook.clone() else { return Ok(()) };
         self.flush_buffer(&*hook)?;
-        if content.len() < self.inner.buffer_bytes_max {
+        if content.len() < self.buffer_size() {
             self.inner.buffer.extend_from_slice(content);
             return Ok(());
         }

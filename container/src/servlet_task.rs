@@ -14,7 +14,7 @@ use std::{
     task::{Context as TaskContext, Poll, Waker},
 };
 
-use ringcat_engine::sync::Arc;
+use ringcat_engine::{few::Few, sync::Arc};
 use ringcat_protocol::{
     action_code::Hook,
     adapter::{LocalTask, Returned},
@@ -147,7 +147,7 @@ fn unsupported(tree: &ContainerTree, mapping: Mapping, place: &str) -> Error {
 
 /// What belongs to the round before, if the future begins another one.
 struct OuterRound {
-    listeners: Vec<AddedListener>,
+    listeners: Few<AddedListener>,
     kept: Option<Box<Kept>>,
     was_async: bool,
 }
@@ -157,23 +157,24 @@ impl OuterRound {
         let was_async = cell.word().state() != AsyncState::Dispatched;
         if was_async {
             // A filter began the round that the future runs in.
-            return Self { listeners: Vec::new(), kept: None, was_async };
+            return Self { listeners: Few::default(), kept: None, was_async };
         }
         let note = &mut *req.note;
-        Self { listeners: mem::take(&mut note.listeners), kept: note.kept.take(), was_async }
+        let kept = note.take(|seldom| seldom.kept.take());
+        Self { listeners: mem::take(&mut note.listeners), kept, was_async }
     }
 
     /// Gives back what is still the request's; tells the old listeners of a round that began.
     fn enter(self, req: &mut Request, cell: &AsyncCell<ContainerOperation>) {
         let is_async = cell.word().state() != AsyncState::Dispatched;
         if !self.was_async && is_async {
-            req.note.previous_listeners.extend(self.listeners);
+            req.note.add_previous_listeners(self.listeners);
             if let Some(context) = req.note.context.clone() {
                 req.tell_of_start(&context);
             }
         } else if !self.was_async {
             req.note.listeners = self.listeners;
-            req.note.kept = self.kept;
+            req.note.set_kept(self.kept);
         }
     }
 }
@@ -188,7 +189,7 @@ impl ServletTask {
         res: &Response,
     ) -> Self {
         let hook = Hook::Future { cell: Arc::clone(cell), clock: req.hook.clock() };
-        let is_elsewhere = req.note.nesting > 0 || !req.note.wrappers.is_empty();
+        let is_elsewhere = req.note.nesting > 0 || !req.note.seldom().wrappers.is_empty();
         let inner = Box::new(req.inner.copy_of_head());
         let note = Box::new(req.note.copy_of_place());
         let request = Request {
@@ -276,7 +277,7 @@ impl LocalTask<RequestNote> for ServletTask {
     fn take_back(mut self: Box<Self>) -> Returned<RequestNote> {
         let (request, mut note) = self.take_parts();
         note.counted_in = note.counted_in.or(self.counted_in);
-        note.task_outcome = Some(Box::new(TaskOutcome {
+        note.seldom_mut().task_outcome = Some(Box::new(TaskOutcome {
             result: self.result.take(),
             is_own_round: self.is_own_round,
             servlet: self.mapping,

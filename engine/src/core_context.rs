@@ -265,6 +265,17 @@ impl<M: Send> CoreContext<M> {
         self.wheel.insert(deadline, TimerKey::Exchange(exchange))
     }
 
+    /// Takes the wheel node of a connection that waits for nothing back: a parked request has one of
+    /// its own, and may stay for long.
+    pub fn release_timer(&mut self, conn: ConnKey) {
+        let Some(socket) = self.socket_mut(conn) else { return };
+        if socket.earliest_deadline().is_none()
+            && let Some(timer) = socket.timer.take()
+        {
+            self.wheel.remove(timer);
+        }
+    }
+
     /// Takes the deadline of an exchange off the wheel; no timer survives its round.
     pub fn disarm_exchange(&mut self, timer: TimerId) {
         self.wheel.remove(timer);

@@ -23,7 +23,7 @@ use crate::{
 const INBOX_BURST: usize = 256;
 
 /// Bytes read and dropped after an early answer, at most.
-const LINGER_BYTES_MAX: usize = 2 * 1024 * 1024;
+const LINGER_BYTES_MAX: u32 = 2 * 1024 * 1024;
 
 /// One core, without its loop.
 pub struct Core<H: ConnectionHandler> {
@@ -127,7 +127,7 @@ impl<H: ConnectionHandler> Core<H> {
             Phase::Open => {}
             Phase::Draining { .. } | Phase::Closing => return,
             Phase::Lingering { discarded_bytes } => {
-                *discarded_bytes += lease.len();
+                *discarded_bytes = discarded_bytes.saturating_add(lease.len() as u32);
                 if *discarded_bytes > LINGER_BYTES_MAX {
                     self.cx.close_now(conn);
                 }

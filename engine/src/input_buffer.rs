@@ -10,17 +10,26 @@ use crate::{
 /// Unconsumed input of one connection.
 #[derive(Debug, Default)]
 pub struct InputBuffer {
-    lease: Option<Lease>,
-    rest: Vec<u8>,
+    held: Held,
     consumed: usize,
+}
+
+/// Where the bytes are, those included that were consumed in this turn.
+#[derive(Debug, Default)]
+enum Held {
+    #[default]
+    None,
+    Lease(Lease),
+    Copy(Vec<u8>),
 }
 
 impl InputBuffer {
     /// The unconsumed bytes.
     pub fn bytes(&self) -> &[u8] {
-        match &self.lease {
-            Some(lease) => &lease[self.consumed..],
-            None => &self.rest[self.consumed..],
+        match &self.held {
+            Held::None => &[],
+            Held::Lease(lease) => &lease[self.consumed..],
+            Held::Copy(rest) => &rest[self.consumed..],
         }
     }
 
@@ -38,28 +47,29 @@ impl InputBuffer {
     /// Takes received bytes in, behind what is still unconsumed.
     pub(crate) fn receive(&mut self, lease: Lease) {
         self.settle();
-        if self.rest.is_empty() {
-            self.lease = Some(lease);
-        } else {
-            self.rest.extend_from_slice(&lease);
+        match &mut self.held {
+            Held::Copy(rest) => rest.extend_from_slice(&lease),
+            Held::None | Held::Lease(_) => self.held = Held::Lease(lease),
         }
     }
 
     /// Copies what is left of a lease and gives the lease back; frees the copy when it is empty.
     pub(crate) fn settle(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            self.rest = lease[self.consumed..].to_vec();
-            if canary::has(Canary::LeaseReturnedEarly) {
-                // What the kernel filled the buffer with meanwhile.
-                self.rest.fill(0xdd);
+        let consumed = std::mem::take(&mut self.consumed);
+        match &mut self.held {
+            Held::None => {}
+            Held::Lease(lease) if consumed == lease.len() => self.held = Held::None,
+            Held::Lease(lease) => {
+                let mut rest = lease[consumed..].to_vec();
+                if canary::has(Canary::LeaseReturnedEarly) {
+                    // What the kernel filled the buffer with meanwhile.
+                    rest.fill(0xdd);
+                }
+                self.held = Held::Copy(rest);
             }
-        } else if self.consumed > 0 {
-            self.rest.drain(..self.consumed);
-            if self.rest.is_empty() {
-                self.rest = Vec::new();
-            }
+            Held::Copy(rest) if consumed == rest.len() => self.held = Held::None,
+            Held::Copy(rest) => drop(rest.drain(..consumed)),
         }
-        self.consumed = 0;
     }
 
     /// Drops everything.
@@ -88,6 +98,6 @@ mod tests {
         input.consume(3);
         input.settle();
         assert!(input.is_empty());
-        assert_eq!(input.rest.capacity(), 0, "an idle connection owns no buffer");
+        assert!(matches!(input.held, Held::None), "an idle connection owns no buffer");
     }
 }

@@ -34,6 +34,7 @@ pub mod cpus;
 pub mod current;
 pub mod engine;
 pub mod event_fd;
+pub mod few;
 pub mod inbox;
 pub mod input_buffer;
 pub mod interleave;
@@ -43,6 +44,7 @@ pub mod native;
 pub mod observe;
 pub mod out_queue;
 pub mod parker;
+pub mod peer_address;
 pub mod signals;
 #[cfg(all(feature = "sim", not(loom)))]
 pub mod sim;

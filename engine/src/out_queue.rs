@@ -15,7 +15,12 @@ use crate::{
 /// Output of one connection, in order.
 #[derive(Debug, Default)]
 pub struct OutQueue {
-    chunks: VecDeque<Chunk>,
+    /// Apart, since most responses need no more than the tail, and every connection has a queue.
+    #[expect(
+        clippy::box_collection,
+        reason = "an absent queue takes 8 bytes of every connection, an empty one 32"
+    )]
+    chunks: Option<Box<VecDeque<Chunk>>>,
     tail: Vec<u8>,
     queued_bytes: usize,
     in_flight_bytes: usize,
@@ -59,10 +64,10 @@ impl OutQueue {
         self.seal_tail();
         self.queued_bytes += bytes.len();
         while bytes.len() > PIECE_BYTES_MAX {
-            self.chunks.push_back(Chunk::Shared(bytes.split_to(PIECE_BYTES_MAX)));
+            self.chunks_mut().push_back(Chunk::Shared(bytes.split_to(PIECE_BYTES_MAX)));
         }
         if !bytes.is_empty() {
-            self.chunks.push_back(Chunk::Shared(bytes));
+            self.chunks_mut().push_back(Chunk::Shared(bytes));
         }
     }
 
@@ -86,20 +91,20 @@ impl OutQueue {
         if self.is_in_flight() {
             return None;
         }
-        if self.chunks.is_empty() && !self.tail.is_empty() && self.tail.len() <= PIECE_BYTES_MAX {
+        if !self.has_chunks() && !self.tail.is_empty() && self.tail.len() <= PIECE_BYTES_MAX {
             self.in_flight_bytes = self.tail.len();
             return Some(Chunks::One(Chunk::Owned(std::mem::take(&mut self.tail))));
         }
         self.seal_tail();
-        let first = self.chunks.pop_front()?;
-        let chunks = if self.chunks.is_empty() {
+        let first = self.pop_chunk()?;
+        let chunks = if !self.has_chunks() {
             Chunks::One(first)
         } else {
             let mut many = vec![first];
             let mut bytes = many[0].len();
             while many.len() < Chunks::COUNT_MAX
                 && bytes < PIECE_BYTES_MAX
-                && let Some(next) = self.chunks.pop_front()
+                && let Some(next) = self.pop_chunk()
             {
                 bytes += next.len();
                 many.push(next);
@@ -123,7 +128,7 @@ impl OutQueue {
 
     /// Gives up everything that is not under way.
     pub fn discard(&mut self) {
-        self.chunks.clear();
+        self.chunks = None;
         self.tail = Vec::new();
         self.queued_bytes = 0;
     }
@@ -138,7 +143,7 @@ impl OutQueue {
             return Ok(());
         }
         self.seal_tail();
-        while let Some(chunk) = self.chunks.front_mut() {
+        while let Some(chunk) = self.chunks.as_mut().and_then(|chunks| chunks.front_mut()) {
             let count = match io.send_now(conn, chunk) {
                 SendNow::Sent(count) => count,
                 SendNow::WouldBlock => return Ok(()),
@@ -147,7 +152,7 @@ impl OutQueue {
             self.queued_bytes -= count;
             self.sent_at_once_bytes += count as u64;
             if count == chunk.len() {
-                let sent = self.chunks.pop_front();
+                let sent = self.pop_chunk();
                 self.keep_as_tail(sent);
                 continue;
             }
@@ -176,6 +181,18 @@ impl OutQueue {
         }
     }
 
+    fn chunks_mut(&mut self) -> &mut VecDeque<Chunk> {
+        self.chunks.get_or_insert_default()
+    }
+
+    fn has_chunks(&self) -> bool {
+        self.chunks.as_ref().is_some_and(|chunks| !chunks.is_empty())
+    }
+
+    fn pop_chunk(&mut self) -> Option<Chunk> {
+        self.chunks.as_mut().and_then(|chunks| chunks.pop_front())
+    }
+
     fn seal_tail(&mut self) {
         if self.tail.is_empty() {
             return;
@@ -185,7 +202,7 @@ impl OutQueue {
             self.push_shared(Bytes::from(tail));
         } else {
             self.queued_bytes += tail.len();
-            self.chunks.push_back(Chunk::Owned(tail));
+            self.chunks_mut().push_back(Chunk::Owned(tail));
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     input_buffer::InputBuffer,
     key::{ConnKey, ListenerId},
     out_queue::OutQueue,
+    peer_address::PeerAddress,
     timer_wheel::TimerId,
     timestamp::Timestamp,
 };
@@ -17,7 +18,7 @@ use crate::{
 pub struct Socket {
     pub(crate) key: ConnKey,
     pub(crate) listener: ListenerId,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: PeerAddress,
     /// Received and not consumed.
     pub input: InputBuffer,
     /// Queued and not sent.
@@ -28,7 +29,7 @@ pub struct Socket {
     /// when the out-queue has drained.
     pub write_interest: bool,
     /// Requests begun on this connection.
-    pub request_count: u64,
+    pub request_count: u32,
     pub(crate) read_interest: bool,
     pub(crate) is_demanded: bool,
     pub(crate) is_watched: bool,
@@ -76,7 +77,7 @@ pub(crate) enum Phase {
     /// since closing with unread input resets the connection and can destroy the response.
     Draining { linger: bool },
     /// Our side ended; what the peer still sends is read and dropped, this many bytes so far.
-    Lingering { discarded_bytes: usize },
+    Lingering { discarded_bytes: u32 },
     /// `Close` was asked for; only `Closed` comes.
     Closing,
 }
@@ -86,7 +87,7 @@ impl Socket {
         Self {
             key,
             listener,
-            peer,
+            peer: peer.into(),
             input: InputBuffer::default(),
             out: OutQueue::default(),
             attachment: None,
@@ -107,7 +108,7 @@ impl Socket {
 
     /// The other end.
     pub fn peer(&self) -> SocketAddr {
-        self.peer
+        self.peer.into()
     }
 
     /// The listener that accepted the connection.
@@ -152,4 +153,4 @@ impl Socket {
 }
 
 // A parked request's budget is 2 KiB, 256 bytes of it the socket entry.
-const _: () = assert!(size_of::<Socket>() <= 296);
+const _: () = assert!(size_of::<Socket>() <= 216);

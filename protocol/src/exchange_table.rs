@@ -85,6 +85,7 @@ impl<P> ExchangeTable<P> {
         let Some(slot) = self.slots.get_mut(slab_key(key)) else { return };
         assert!(slot.place.is_none() && slot.timer.is_none(), "parked twice");
         slot.place = Some(self.waiting.insert(key));
+        cx.release_timer(slot.conn);
         slot.timer = deadline.map(|deadline| cx.arm_exchange(key.to_u64(), deadline));
     }
 

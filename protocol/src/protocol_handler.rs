@@ -117,7 +117,7 @@ impl<A: Adapter> ProtocolHandler<A> {
             inbox: Arc::clone(&seat.inbox),
             doorbell,
             counters,
-            buffer: Vec::with_capacity(BUFFER_BYTES),
+            buffer: Vec::with_capacity(BUFFER_BYTES as usize),
             body_piece: Vec::new(),
             unclosed: Vec::new(),
             turn_requests: 0,

@@ -4,7 +4,9 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use ringcat_engine::{key::ListenerId, socket::Failure, timestamp::Timestamp};
+use ringcat_engine::{
+    key::ListenerId, peer_address::PeerAddress, socket::Failure, timestamp::Timestamp,
+};
 
 use crate::{
     http11::{
@@ -25,19 +27,16 @@ pub struct Request {
     /// How the message is framed and what its connection options say.
     pub framing: Framing,
     /// The other end.
-    pub peer: SocketAddr,
+    pub peer: PeerAddress,
     /// The listener that accepted the connection.
     pub listener: ListenerId,
     /// When the first byte of the head was seen.
     pub started: Timestamp,
     /// Content, as far as it was decoded.
     pub body: RequestBody,
-    /// Trailer fields, names in lower case; there when the body is finished.
-    pub trailers: Vec<(Vec<u8>, Vec<u8>)>,
     /// How the connection failed, once it did.
     pub failure: Option<Failure>,
-    /// What the peer did wrong inside the body, once it did.
-    pub body_error: Option<ProtocolError>,
+    body_end: Option<Box<BodyEnd>>,
     /// Whether a read listener is set, so that arriving content is an event.
     pub has_read_listener: bool,
     /// Whether the read listener was promised a call, and what it waits for is there.
@@ -48,19 +47,26 @@ pub struct Request {
     pub ends_on_peer_close: bool,
 }
 
+/// How the content ended, where there is more to say than that it did. Apart, since parked requests
+/// seldom have it.
+#[derive(Debug, Default)]
+struct BodyEnd {
+    trailers: Vec<(Vec<u8>, Vec<u8>)>,
+    error: Option<ProtocolError>,
+}
+
 impl Request {
     pub(crate) fn new(peer: SocketAddr, listener: ListenerId) -> Self {
         Self {
             head: RequestHead::default(),
             target: NO_TARGET,
             framing: NO_FRAMING,
-            peer,
+            peer: peer.into(),
             listener,
             started: Timestamp::ZERO,
             body: RequestBody::default(),
-            trailers: Vec::new(),
             failure: None,
-            body_error: None,
+            body_end: None,
             has_read_listener: false,
             is_read_due: false,
             uses_inbound: false,
@@ -80,7 +86,7 @@ impl Request {
             started: self.started,
             uses_inbound: true,
             ends_on_peer_close: self.ends_on_peer_close,
-            ..Self::new(self.peer, self.listener)
+            ..Self::new(self.peer.into(), self.listener)
         }
     }
 
@@ -103,6 +109,27 @@ impl Request {
         }
     }
 
+    /// Trailer fields, names in lower case; there when the body is finished.
+    pub fn trailers(&self) -> &[(Vec<u8>, Vec<u8>)] {
+        self.body_end.as_ref().map_or(&[], |end| &end.trailers)
+    }
+
+    /// The trailer fields came.
+    pub fn set_trailers(&mut self, trailers: Vec<(Vec<u8>, Vec<u8>)>) {
+        if !trailers.is_empty() {
+            self.body_end.get_or_insert_default().trailers = trailers;
+        }
+    }
+
+    /// What the peer did wrong inside the body, once it did.
+    pub fn body_error(&self) -> Option<ProtocolError> {
+        self.body_end.as_ref().and_then(|end| end.error)
+    }
+
+    pub(crate) fn set_body_error(&mut self, error: ProtocolError) {
+        self.body_end.get_or_insert_default().error = Some(error);
+    }
+
     /// Whether the method is HEAD, whose answer has no content.
     pub fn is_head(&self) -> bool {
         self.head.get().method() == b"HEAD"
@@ -118,9 +145,8 @@ impl Request {
             listener: _,
             started,
             body,
-            trailers,
             failure,
-            body_error,
+            body_end,
             has_read_listener,
             is_read_due,
             uses_inbound,
@@ -131,9 +157,8 @@ impl Request {
         *framing = NO_FRAMING;
         *started = Timestamp::ZERO;
         body.recycle();
-        trailers.clear();
         *failure = None;
-        *body_error = None;
+        *body_end = None;
         *has_read_listener = false;
         *is_read_due = false;
         *uses_inbound = false;
@@ -172,7 +197,7 @@ impl RequestHead {
     /// An exact copy that outlives the turn, made once.
     pub fn share(&mut self) -> Arc<Head> {
         let lent = self.lent.as_deref().unwrap_or(&NO_HEAD);
-        Arc::clone(self.shared.get_or_insert_with(|| Arc::new(lent.to_exact())))
+        Arc::clone(self.shared.get_or_insert_with(|| Arc::new(lent.to_compact())))
     }
 
     pub(crate) fn lent_mut(&mut self) -> &mut Head {
@@ -207,7 +232,7 @@ impl RequestHead {
 }
 
 // Every parked request has one.
-const _: () = assert!(size_of::<Request>() <= 216);
+const _: () = assert!(size_of::<Request>() <= 168);
 
 /// Decoded content that waits for its reader.
 #[derive(Debug, Default)]

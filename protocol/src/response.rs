@@ -4,15 +4,16 @@
 use crate::response_fields::ResponseFields;
 
 /// Bytes that a response gathers before it commits, by default.
-pub const BUFFER_BYTES: usize = 8192;
+pub const BUFFER_BYTES: u32 = 8192;
 
 /// A response.
 #[derive(Debug)]
 pub struct Response {
     /// The status code.
     pub status: u16,
-    /// The text that `send_error` gave, for the error report.
-    pub message: Option<String>,
+    /// The text that `send_error` gave, for the error report: apart, since few have one and each
+    /// parked response has the field.
+    pub message: Option<Box<String>>,
     /// Header fields.
     pub fields: ResponseFields,
     /// The content length that the application announced.
@@ -20,7 +21,7 @@ pub struct Response {
     /// Content that was written and not handed over yet.
     pub buffer: Vec<u8>,
     /// When the buffer is handed over, in bytes.
-    pub buffer_bytes_max: usize,
+    pub buffer_bytes_max: u32,
     /// Content bytes written so far, those that the peer does not get (HEAD) included.
     pub written_bytes: u64,
     /// Whether the head is fixed and on its way.

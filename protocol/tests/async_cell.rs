@@ -26,6 +26,7 @@ use ringcat_protocol::{
     },
     async_state_machine::{AsyncState, Event, Flag, IllegalState, Outcome, Side},
     exchange_key::ExchangeKey,
+    http11::head::Head,
 };
 
 /// What a caller leaves: bytes, a flush, a status, the target of a dispatch.
@@ -83,8 +84,7 @@ impl Wake for Wakes {
 type Cell = AsyncCell<Op>;
 
 const KEY: ExchangeKey = ExchangeKey { slot: 3, stamp: 9 };
-const LIMITS: CellLimits =
-    CellLimits { high_water_bytes: 100, backlog_bytes_max: 200, gather_bytes: 10 };
+const LIMITS: CellLimits = CellLimits { high_water_bytes: 100, backlog_bytes_max: 200 };
 const DRAINED: Event = Event::PostProcess { drained: true, io_allowed: true };
 
 fn name(key: ExchangeKey) -> ExchangeName {
@@ -479,9 +479,10 @@ fn values_that_any_thread_may_ask_for() {
     cell.set_start_nanos(5);
     assert_eq!(cell.start_nanos(), 5);
     assert!(cell.head().is_none());
-    cell.set_head(|| Arc::new("first"));
+    let head = Arc::new(Head::new());
+    cell.set_head(|| Arc::clone(&head));
     cell.set_head(|| panic!("the head is written once"));
-    assert_eq!(cell.head().unwrap().downcast_ref(), Some(&"first"));
+    assert!(Arc::ptr_eq(cell.head().unwrap(), &head));
     assert!(cell.attribute("a").is_none() && cell.attribute_names().is_empty());
     assert!(cell.set_attribute("b", Arc::new(1)).is_none());
     assert!(cell.set_attribute("a", Arc::new(2)).is_none());
@@ -500,7 +501,7 @@ fn a_cell_is_reused_when_no_handle_is_left() {
     cell.try_write(Op::Write(100)).unwrap();
     cell.push_inbound(b"a").unwrap();
     cell.set_attribute("a", Arc::new(1));
-    cell.set_head(|| Arc::new(1));
+    cell.set_head(|| Arc::new(Head::new()));
     cell.set_timeout_millis(1);
     cell.close().unwrap();
     let handle = cell.clone();

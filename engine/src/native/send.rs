@@ -15,7 +15,6 @@ use crate::{
 pub(crate) struct Sending {
     chunks: Chunks,
     sent_bytes: usize,
-    total_bytes: usize,
     gather: Option<Box<Gather>>,
 }
 
@@ -33,8 +32,7 @@ pub(crate) enum Progress {
 impl Sending {
     /// A send of which nothing is out.
     pub(crate) fn new(chunks: Chunks) -> Self {
-        let total_bytes = chunks.len_bytes();
-        Self { chunks, sent_bytes: 0, total_bytes, gather: None }
+        Self { chunks, sent_bytes: 0, gather: None }
     }
 
     /// The operation that sends what is left. `pool` lends the memory of a gathering send.
@@ -75,8 +73,9 @@ impl Sending {
             };
         };
         self.sent_bytes += sent_bytes;
-        assert!(self.sent_bytes <= self.total_bytes, "the kernel sends no more than given");
-        match (self.sent_bytes == self.total_bytes, sent_bytes) {
+        let total_bytes = self.chunks.len_bytes();
+        assert!(self.sent_bytes <= total_bytes, "the kernel sends no more than given");
+        match (self.sent_bytes == total_bytes, sent_bytes) {
             (true, _) => Progress::Done,
             // No kernel takes nothing of something; sending again for ever would hide it.
             (false, 0) => Progress::Failed(libc::EPIPE),
@@ -88,7 +87,7 @@ impl Sending {
     /// Bytes that are not out yet.
     #[cfg(all(feature = "sim", not(loom)))]
     pub(crate) fn left_bytes(&self) -> usize {
-        self.total_bytes - self.sent_bytes
+        self.chunks.len_bytes() - self.sent_bytes
     }
 
     /// What is not out yet, in order.

@@ -21,6 +21,7 @@ use super::{inbound::Inbound, mutant::step};
 use crate::{
     async_state_machine::{AsyncState, Effects, Event, Flag, IllegalState, Side, Word},
     exchange_key::ExchangeKey,
+    http11::head::Head,
 };
 
 /// The way to the owner of an exchange.
@@ -60,13 +61,18 @@ pub struct CellLimits {
     /// From so many bytes in flight on, a write fails while the owner is inside a callback of
     /// the exchange, when waiting could be for ever. Default 16 MiB.
     pub backlog_bytes_max: u32,
-    /// The owner is asked to look when more than so much has gathered. Default 8 KiB.
-    pub gather_bytes: u32,
+}
+
+impl CellLimits {
+    /// The owner is asked to look when more than so much has gathered: an eighth of the mark.
+    const fn gather_bytes(self) -> usize {
+        (self.high_water_bytes as usize).div_ceil(8)
+    }
 }
 
 impl Default for CellLimits {
     fn default() -> Self {
-        Self { high_water_bytes: 64 << 10, backlog_bytes_max: 16 << 20, gather_bytes: 8 << 10 }
+        Self { high_water_bytes: 64 << 10, backlog_bytes_max: 16 << 20 }
     }
 }
 
@@ -161,7 +167,7 @@ pub struct AsyncCell<O: Operation> {
     pub(super) limits: CellLimits,
     pub(super) ops: Mutex<Ops<O>>,
     attributes: Mutex<Option<Box<Attributes>>>,
-    head: OnceLock<Attribute>,
+    head: OnceLock<Arc<Head>>,
     pub(super) inbound: OnceLock<Box<Inbound>>,
 }
 
@@ -527,13 +533,13 @@ impl<O: Operation> AsyncCell<O> {
     }
 
     /// The copy of the request's head for other threads, once there is one. Any thread.
-    pub fn head(&self) -> Option<&Attribute> {
+    pub fn head(&self) -> Option<&Arc<Head>> {
         self.head.get()
     }
 
     /// Stores the head, unless an earlier round of the exchange did: it never changes. The
     /// owner's.
-    pub fn set_head(&self, head: impl FnOnce() -> Attribute) {
+    pub fn set_head(&self, head: impl FnOnce() -> Arc<Head>) {
         self.head.get_or_init(head);
     }
 
@@ -559,7 +565,7 @@ impl<O: Operation> AsyncCell<O> {
         ops.gathered_bytes += bytes;
         let before = self.in_flight.fetch_add(bytes as u64, Ordering::AcqRel);
         // Past the mark the next writer waits for what lies in the list.
-        ops.gathered_bytes > self.limits.gather_bytes as usize
+        ops.gathered_bytes > self.limits.gather_bytes()
             || before + bytes as u64 >= u64::from(self.limits.high_water_bytes)
     }
 

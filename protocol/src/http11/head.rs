@@ -86,7 +86,7 @@ pub(crate) struct FieldSpans {
 }
 
 /// A parsed head: one copy of its octets and where its parts are. Reused from request to request;
-/// a parked exchange takes [`Head::to_exact`] with it. While the head is coming, and after an
+/// a parked exchange takes [`Head::to_compact`] with it. While the head is coming, and after an
 /// error, it has what was read so far, which is what the access log shows of a refused request.
 #[derive(Debug, Default)]
 pub struct Head {
@@ -95,6 +95,8 @@ pub struct Head {
     method: Span,
     target: Span,
     version: Version,
+    /// Where the field lines start, in a copy that parts them when it is asked; else 0.
+    lines_start: u16,
 }
 
 impl Head {
@@ -107,17 +109,19 @@ impl Head {
             method: none,
             target: none,
             version: Version::Http11,
+            lines_start: 0,
         }
     }
 
     /// Empties the head and keeps its memory.
     pub fn clear(&mut self) {
-        let Self { bytes, fields, method, target, version } = self;
+        let Self { bytes, fields, method, target, version, lines_start } = self;
         bytes.clear();
         fields.clear();
         *method = Span::default();
         *target = Span::default();
         *version = Version::Http11;
+        *lines_start = 0;
     }
 
     /// The method, case-sensitive.
@@ -137,7 +141,22 @@ impl Head {
 
     /// All fields in the order they came: name as written, value without white space around it.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.fields.iter().map(|field| (field.name.of(&self.bytes), field.value.of(&self.bytes)))
+        let parted = self.fields.iter();
+        let parted = parted.map(|field| (field.name.of(&self.bytes), field.value.of(&self.bytes)));
+        parted.chain(self.field_lines())
+    }
+
+    /// The fields of a copy without spans.
+    fn field_lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let start = usize::from(self.lines_start);
+        let mut rest = if start > 0 { &self.bytes[start..] } else { &[] };
+        std::iter::from_fn(move || {
+            let (line, behind) = rest.split_at_checked(memchr(b'\n', rest)? + 1)?;
+            rest = behind;
+            let line = line.strip_suffix(b"\r\n").filter(|line| !line.is_empty())?;
+            let field = field_line(line).ok()?;
+            Some((&line[..field.name_len], &line[field.value]))
+        })
     }
 
     /// The value of the first field of this name, in whatever case.
@@ -162,9 +181,17 @@ impl Head {
         span.of(&self.bytes)
     }
 
-    /// A copy that holds no octet more than it needs.
+    /// A copy of a parsed head in as little memory as it can be: its fields are parted anew
+    /// whenever somebody asks for one.
+    pub fn to_compact(&self) -> Self {
+        let lines_start = self.fields.first().map_or(self.lines_start, |field| field.name.start);
+        let bytes = self.bytes.clone();
+        Self { bytes, fields: Vec::new(), lines_start, ..*self }
+    }
+
+    /// A copy that holds no octet more than it needs, to be parsed on.
     pub fn to_exact(&self) -> Self {
-        let Self { bytes, fields, method, target, version } = self;
+        let Self { bytes, fields, method, target, version, lines_start } = self;
         // `Vec::clone` asks for the length, not for the capacity.
         Self {
             bytes: bytes.clone(),
@@ -172,6 +199,7 @@ impl Head {
             method: *method,
             target: *target,
             version: *version,
+            lines_start: *lines_start,
         }
     }
 
@@ -207,11 +235,26 @@ pub enum HeadProgress {
 pub struct HeadParser {
     phase: Phase,
     /// Octets that need no second look.
-    scanned: usize,
+    scanned: Offset,
     /// Where the request line starts, behind empty lines.
-    begin: usize,
+    begin: Offset,
     /// Where the current part (method, target, version, field line) starts.
-    part: usize,
+    part: Offset,
+}
+
+/// A place in the input of a head, which is little more than 65,535 octets. Half a word, since
+/// every connection has a parser.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Offset(u32);
+
+impl Offset {
+    fn new(offset: usize) -> Self {
+        Self(u32::try_from(offset).expect("a head and empty lines before it are bounded"))
+    }
+
+    fn get(self) -> usize {
+        self.0 as usize
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -227,7 +270,7 @@ enum Phase {
 impl HeadParser {
     /// A parser at the start of a message.
     pub const fn new() -> Self {
-        Self { phase: Phase::EmptyLines, scanned: 0, begin: 0, part: 0 }
+        Self { phase: Phase::EmptyLines, scanned: Offset(0), begin: Offset(0), part: Offset(0) }
     }
 
     /// Goes on with a head. `input` is all that has come of this message since its start, those
@@ -245,13 +288,13 @@ impl HeadParser {
         head: &mut Head,
         limits: &HeadLimits,
     ) -> Result<HeadProgress, ProtocolError> {
-        if self.scanned == 0 {
+        if self.scanned.get() == 0 {
             head.clear();
         }
         let progress = self.advance(input, head, limits);
-        let copied = self.begin + head.bytes.len();
-        if copied < self.scanned {
-            head.bytes.extend_from_slice(&input[copied..self.scanned]);
+        let copied = self.begin.get() + head.bytes.len();
+        if copied < self.scanned.get() {
+            head.bytes.extend_from_slice(&input[copied..self.scanned.get()]);
         }
         if progress.is_err() {
             head.fields.clear();
@@ -264,7 +307,7 @@ impl HeadParser {
 
     /// Is nothing of a message seen yet, so that any head may be given next?
     pub fn is_fresh(&self) -> bool {
-        self.scanned == 0
+        self.scanned.get() == 0
     }
 
     /// Has the request line started? If not, a connection that ends or times out was idle and
@@ -283,20 +326,20 @@ impl HeadParser {
             return Ok(HeadProgress::Incomplete);
         }
         let head_bytes_max = limits.head_bytes_max.min(usize::from(u16::MAX));
-        let seen = &input[..input.len().min(self.begin + head_bytes_max)];
+        let seen = &input[..input.len().min(self.begin.get() + head_bytes_max)];
         if self.phase == Phase::Method && self.pass_method(seen, head)? {
-            self.start(Phase::Target, self.scanned + 1);
+            self.start(Phase::Target, self.scanned.get() + 1);
         }
         if self.phase == Phase::Target && self.pass_target(seen, head, limits.uri_bytes_max)? {
-            self.start(Phase::Version, self.scanned + 1);
+            self.start(Phase::Version, self.scanned.get() + 1);
         }
         if self.phase == Phase::Version && self.pass_version(seen, head)? {
-            self.start(Phase::Fields, self.part + VERSION_END.len());
+            self.start(Phase::Fields, self.part.get() + VERSION_END.len());
         }
         if self.phase == Phase::Fields && self.pass_fields(seen, head, limits.fields_max)? {
-            return Ok(HeadProgress::Complete { consumed: self.scanned });
+            return Ok(HeadProgress::Complete { consumed: self.scanned.get() });
         }
-        if seen.len() < self.begin + head_bytes_max {
+        if seen.len() < self.begin.get() + head_bytes_max {
             return Ok(HeadProgress::Incomplete);
         }
         Err(match self.phase {
@@ -309,35 +352,35 @@ impl HeadParser {
 
     fn start(&mut self, phase: Phase, part: usize) {
         self.phase = phase;
-        self.part = part;
-        self.scanned = part;
+        self.part = Offset::new(part);
+        self.scanned = Offset::new(part);
     }
 
     /// Passes empty lines in front of the request line, which old clients send behind content
     /// (RFC 9112 section 2.2); false if the request line has not started.
     fn pass_empty_lines(&mut self, input: &[u8]) -> Result<bool, ProtocolError> {
         loop {
-            match &input[self.begin..] {
-                [b'\r', b'\n', ..] => self.begin += 2,
+            match &input[self.begin.get()..] {
+                [b'\r', b'\n', ..] => self.begin = Offset::new(self.begin.get() + 2),
                 [] | [b'\r'] => return Ok(false),
                 [..] => break,
             }
-            if self.begin > 2 * EMPTY_LINES_MAX {
+            if self.begin.get() > 2 * EMPTY_LINES_MAX {
                 return Err(ProtocolError::bad_request("too many empty lines before a request"));
             }
         }
-        self.start(Phase::Method, self.begin);
+        self.start(Phase::Method, self.begin.get());
         Ok(true)
     }
 
     fn pass_method(&mut self, seen: &[u8], head: &mut Head) -> Result<bool, ProtocolError> {
         let end = self.pass_octets(seen, is_token);
-        head.method = self.span(self.begin..end.min(self.begin + METHOD_BYTES_MAX));
-        if end - self.begin > METHOD_BYTES_MAX {
+        head.method = self.span(self.begin.get()..end.min(self.begin.get() + METHOD_BYTES_MAX));
+        if end - self.begin.get() > METHOD_BYTES_MAX {
             return Err(ProtocolError::new(501, "method too long"));
         }
         match seen.get(end) {
-            Some(b' ') if end > self.begin => Ok(true),
+            Some(b' ') if end > self.begin.get() => Ok(true),
             Some(_) => Err(ProtocolError::bad_request("method is no token")),
             None => Ok(false),
         }
@@ -350,12 +393,12 @@ impl HeadParser {
         uri_bytes_max: usize,
     ) -> Result<bool, ProtocolError> {
         let end = self.pass_octets(seen, is_target);
-        head.target = self.span(self.part..end.min(self.part + uri_bytes_max));
-        if end - self.part > uri_bytes_max {
+        head.target = self.span(self.part.get()..end.min(self.part.get() + uri_bytes_max));
+        if end - self.part.get() > uri_bytes_max {
             return Err(ProtocolError::new(414, "request target too long"));
         }
         match seen.get(end) {
-            Some(b' ') if end > self.part => Ok(true),
+            Some(b' ') if end > self.part.get() => Ok(true),
             Some(b' ') => Err(ProtocolError::bad_request("empty request target")),
             Some(b'\r' | b'\n') => {
                 Err(ProtocolError::bad_request("request line without target or version"))
@@ -366,7 +409,7 @@ impl HeadParser {
     }
 
     fn pass_version(&mut self, seen: &[u8], head: &mut Head) -> Result<bool, ProtocolError> {
-        let text = &seen[self.part..];
+        let text = &seen[self.part.get()..];
         // Compared octet by octet, so that a line without version is refused before more comes.
         let fits = text.iter().zip(VERSION_END).all(|(&octet, &wanted)| match wanted {
             b'd' => octet.is_ascii_digit(),
@@ -393,12 +436,12 @@ impl HeadParser {
         head: &mut Head,
         fields_max: usize,
     ) -> Result<bool, ProtocolError> {
-        while let Some(distance) = memchr(b'\n', &seen[self.scanned..]) {
-            let end = self.scanned + distance;
-            let [line @ .., b'\r'] = &seen[self.part..end] else {
+        while let Some(distance) = memchr(b'\n', &seen[self.scanned.get()..]) {
+            let end = self.scanned.get() + distance;
+            let [line @ .., b'\r'] = &seen[self.part.get()..end] else {
                 return Err(ProtocolError::bad_request("line ends without CR"));
             };
-            let part = self.part;
+            let part = self.part.get();
             self.start(Phase::Fields, end + 1);
             if line.is_empty() {
                 return Ok(true);
@@ -412,19 +455,22 @@ impl HeadParser {
                 value: self.span(part + field.value.start..part + field.value.end),
             });
         }
-        self.scanned = seen.len();
+        self.scanned = Offset::new(seen.len());
         Ok(false)
     }
 
     /// Passes the octets of a class and returns where they end.
     fn pass_octets(&mut self, seen: &[u8], is_in: impl Fn(u8) -> bool) -> usize {
-        let rest = &seen[self.scanned..];
-        self.scanned += rest.iter().position(|&octet| !is_in(octet)).unwrap_or(rest.len());
-        self.scanned
+        let rest = &seen[self.scanned.get()..];
+        let passed = rest.iter().position(|&octet| !is_in(octet)).unwrap_or(rest.len());
+        let end = self.scanned.get() + passed;
+        self.scanned = Offset::new(end);
+        end
     }
 
     fn span(&self, range: Range<usize>) -> Span {
-        Span::new(range.start - self.begin..range.end - self.begin)
+        let begin = self.begin.get();
+        Span::new(range.start - begin..range.end - begin)
     }
 }
 

@@ -222,7 +222,7 @@ impl<O: Operation + 'static> ActionHook<O> for Http11Hook<O> {
         if cell.push_inbound(request.body.available()).is_some() {
             request.body.clear_available();
             if request.body.is_finished() && !std::mem::replace(&mut call.is_inbound_ended, true) {
-                cell.set_trailers(request.trailers.clone());
+                cell.set_trailers(request.trailers().to_vec());
                 cell.finish_inbound();
             }
         }

@@ -17,7 +17,6 @@ use ringcat_protocol::{
     async_cell::{Advance, AsyncCell, CallError, Direction, Look, Operation, WriteRefused},
     async_state_machine::{AsyncState, Event, Side},
     exchange::Exchange,
-    http11::Head,
     protocol_error::ProtocolError,
     request::Request,
     response::Response,
@@ -88,7 +87,7 @@ impl Handle {
 
     /// The path of the request, from the copy of its head that other threads share.
     pub(crate) fn path(&self) -> &[u8] {
-        self.0.head().unwrap().downcast_ref::<Head>().unwrap().target()
+        self.0.head().unwrap().target()
     }
 
     pub(crate) fn set_timeout_millis(&self, millis: i64) {
@@ -276,7 +275,7 @@ impl TestAdapter {
     }
 
     fn fail(&self, request: &Request, cell: &AsyncCell<Op>) {
-        self.stage.note(match (request.failure, request.body_error) {
+        self.stage.note(match (request.failure, request.body_error()) {
             (Some(_), _) => "on_error connection",
             (None, Some(_)) => "on_error body",
             (None, None) => "on_error",
@@ -313,7 +312,7 @@ fn write(response: &mut Response, hook: &Hook<Op>, bytes: &[u8]) {
         return;
     }
     response.written_bytes += bytes.len() as u64;
-    if response.buffer.len() + bytes.len() <= response.buffer_bytes_max {
+    if response.buffer.len() + bytes.len() <= response.buffer_bytes_max as usize {
         response.buffer.extend_from_slice(bytes);
         return;
     }
@@ -419,7 +418,7 @@ impl Adapter for TestAdapter {
             self.run(&path, &mut exchange, &hook);
         }
         let request = &exchange.request;
-        let is_connection_usable = request.failure.is_none() && request.body_error.is_none();
+        let is_connection_usable = request.failure.is_none() && request.body_error().is_none();
         if !is_async() {
             finish(&mut exchange.response, &hook);
         }

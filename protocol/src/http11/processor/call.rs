@@ -75,7 +75,7 @@ impl<A: Adapter> Http11Processor<A> {
         let is_usable = self.encoder.is_finished()
             && self.encoder.keep_alive
             && !is_refused
-            && self.exchange_mut().request.body_error.is_none();
+            && self.exchange_mut().request.body_error().is_none();
         if !self.encoder.is_finished() {
             turn.shared.counters.aborts.add(1);
         }
@@ -89,7 +89,7 @@ impl<A: Adapter> Http11Processor<A> {
             self.recycle(turn.shared);
             return SocketState::Open;
         }
-        self.stage = Stage::Swallowing;
+        self.stage = Stage::Swallowing { swallowed_bytes: 0 };
         self.swallow(turn).unwrap_or(SocketState::Long)
     }
 

@@ -7,6 +7,7 @@ use ringcat_engine::{
     backend::Errno,
     connection_handler::{SocketEvent, SocketState},
     current::Current,
+    few::Few,
     socket::Failure,
     sync::Arc,
 };
@@ -62,7 +63,7 @@ impl<A: Adapter> Http11Processor<A> {
     /// Content that the worker left unread is the exchange's again.
     pub(super) fn take_back_inbound(&mut self) {
         let Some(cell) = self.cell.clone() else { return };
-        let rest = std::mem::take(&mut self.piece);
+        let rest = std::mem::take::<Few<u8>>(&mut self.piece);
         let is_done = self.decoder.is_done();
         let body = &mut self.exchange_mut().request.body;
         let mut piece = [0; 4096];
@@ -87,7 +88,7 @@ impl<A: Adapter> Http11Processor<A> {
         }
         let storage = exchange.request.head.give_back(true);
         turn.shared.put_head(storage);
-        self.piece = exchange.request.body.take_available();
+        self.piece = exchange.request.body.take_available().into();
         let resume = ResumeHandle { key: turn.key, inbox: Arc::clone(&turn.shared.inbox) };
         let name = turn.name();
         let delegation = Delegation { exchange, cell: Arc::clone(&cell), resume, name };
@@ -178,7 +179,7 @@ impl<A: Adapter> Http11Processor<A> {
         }
         self.credit_bytes += operations.iter().map(Operation::credit_bytes).sum::<usize>();
         let response = self.delegated.take().expect("the response stayed while delegated");
-        let mut deferred = std::mem::take(&mut self.deferred);
+        let mut deferred = Vec::from(std::mem::take::<Few<_>>(&mut self.deferred));
         let name = turn.name();
         self.enter(turn);
         let hook = Rc::clone(&turn.shared.hook) as Rc<dyn ActionHook<A::Operation>>;
@@ -191,7 +192,7 @@ impl<A: Adapter> Http11Processor<A> {
             )
         });
         self.delegated = Some(response);
-        self.deferred = deferred;
+        self.deferred = deferred.into();
         self.leave(turn);
         true
     }

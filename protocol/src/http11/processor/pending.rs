@@ -6,6 +6,7 @@ use ringcat_engine::{
     canary::{self, Canary},
     connection_handler::{SocketEvent, SocketState},
     current::{Current, ExchangeName},
+    few::Few,
 };
 
 use super::{
@@ -111,12 +112,12 @@ impl<A: Adapter> Http11Processor<A> {
     /// The exchange is the core's again, with all that came for the future and was not read.
     fn take_task_back(&mut self, turn: &mut Turn<'_, A>, end: TaskEnd) {
         self.drop_task(turn.name());
-        let rest = std::mem::take(&mut self.piece);
+        let rest = std::mem::take::<Few<u8>>(&mut self.piece);
         let is_whole = self.decoder.is_done() && !self.is_inbound_ended;
         let request = &mut self.exchange.as_mut().expect("taken back").request;
         request.body.sink().extend_from_slice(&rest);
         if is_whole {
-            request.trailers = self.decoder.take_trailers();
+            request.set_trailers(self.decoder.take_trailers());
             request.body.finish();
         }
         self.refresh_failure(turn);

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use ringcat_engine::{
     connection_handler::{SocketEvent, SocketState},
     current::ExchangeName,
+    few::Few,
     key::ListenerId,
     sync::Arc,
 };
@@ -33,7 +34,7 @@ pub(crate) struct Http11Processor<A: Adapter> {
     pub(super) task: Option<Box<dyn LocalTask<A::Note>>>,
     /// What a worker gave back and the core did not go on with yet.
     pub(super) returned: Option<Returned<A::Note>>,
-    pub(super) deferred: Vec<A::Operation>,
+    pub(super) deferred: Few<A::Operation>,
     pub(super) cell: Option<Arc<AsyncCell<A::Operation>>>,
     pub(super) parser: HeadParser,
     pub(super) decoder: BodyDecoder,
@@ -55,9 +56,8 @@ pub(crate) struct Http11Processor<A: Adapter> {
     pub(super) is_read_due: bool,
     pub(super) is_write_due: bool,
     pub(super) credit_bytes: usize,
-    pub(super) swallowed_bytes: u64,
     /// Decoded bytes on their way to a worker.
-    pub(super) piece: Vec<u8>,
+    pub(super) piece: Few<u8>,
     pub(super) is_inbound_ended: bool,
     /// Whether the adapter had the dispatch of this round and did not enter its target.
     pub(super) is_dispatch_dropped: bool,
@@ -82,7 +82,7 @@ pub(super) enum Stage {
     /// A future on this core has it.
     Pending,
     /// It is over; the rest of its body is read and dropped.
-    Swallowing,
+    Swallowing { swallowed_bytes: u64 },
 }
 
 impl<A: Adapter> Http11Processor<A> {
@@ -97,7 +97,7 @@ impl<A: Adapter> Http11Processor<A> {
             delegated: None,
             task: None,
             returned: None,
-            deferred: Vec::new(),
+            deferred: Few::default(),
             cell: None,
             parser: HeadParser::default(),
             decoder: BodyDecoder::None,
@@ -114,8 +114,7 @@ impl<A: Adapter> Http11Processor<A> {
             is_read_due: false,
             is_write_due: false,
             credit_bytes: 0,
-            swallowed_bytes: 0,
-            piece: Vec::new(),
+            piece: Few::default(),
             is_inbound_ended: false,
             is_dispatch_dropped: false,
             is_share_used: false,
@@ -126,7 +125,7 @@ impl<A: Adapter> Http11Processor<A> {
     /// Takes a recycled processor into use on another connection.
     pub(crate) fn attach_to(&mut self, peer: SocketAddr, listener: ListenerId) {
         let request = &mut self.exchange_mut().request;
-        request.peer = peer;
+        request.peer = peer.into();
         request.listener = listener;
     }
 
@@ -291,7 +290,6 @@ impl<A: Adapter> Http11Processor<A> {
             is_read_due,
             is_write_due,
             credit_bytes,
-            swallowed_bytes,
             piece,
             is_inbound_ended,
             is_dispatch_dropped,
@@ -323,8 +321,7 @@ impl<A: Adapter> Http11Processor<A> {
         *is_read_due = false;
         *is_write_due = false;
         *credit_bytes = 0;
-        *swallowed_bytes = 0;
-        *piece = Vec::new();
+        *piece = Few::default();
         *is_inbound_ended = false;
         *is_dispatch_dropped = false;
         *is_share_used = false;

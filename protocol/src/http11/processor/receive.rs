@@ -33,7 +33,7 @@ impl<A: Adapter> Http11Processor<A> {
             let state = match self.stage {
                 Stage::Head => self.read_head(turn),
                 Stage::Collecting { body_bytes_max } => self.collect_body(turn, body_bytes_max),
-                Stage::Swallowing => self.swallow(turn),
+                Stage::Swallowing { .. } => self.swallow(turn),
                 Stage::Called | Stage::Delegated | Stage::Pending => return SocketState::Long,
             };
             match state {
@@ -109,7 +109,7 @@ impl<A: Adapter> Http11Processor<A> {
             }
             Ok(HeadProgress::Complete { consumed }) => {
                 socket.input.consume(consumed);
-                socket.request_count += 1;
+                socket.request_count = socket.request_count.saturating_add(1);
                 turn.shared.turn_requests += 1;
                 observe(&Observation::Head { exchange: turn.name() });
                 if exchange.request.started == Timestamp::ZERO {
@@ -193,7 +193,7 @@ impl<A: Adapter> Http11Processor<A> {
     ) -> Option<SocketState> {
         self.receive_body(turn);
         let request = &self.exchange_mut().request;
-        let (error, is_finished) = (request.body_error, request.body.is_finished());
+        let (error, is_finished) = (request.body_error(), request.body.is_finished());
         let collected = request.body.len_available() as u64;
         if let Some(error) = error {
             return Some(self.refuse(turn, error));
@@ -217,9 +217,11 @@ impl<A: Adapter> Http11Processor<A> {
             Stage::Collecting { body_bytes_max } => {
                 usize::try_from(body_bytes_max.saturating_add(1)).unwrap_or(usize::MAX)
             }
-            Stage::Head | Stage::Called | Stage::Delegated | Stage::Pending | Stage::Swallowing => {
-                turn.shared.options.body_high_water_bytes
-            }
+            Stage::Head
+            | Stage::Called
+            | Stage::Delegated
+            | Stage::Pending
+            | Stage::Swallowing { .. } => turn.shared.options.body_high_water_bytes,
         };
         let Some(socket) = turn.cx.socket_mut(turn.conn) else { return };
         let Some(exchange) = self.exchange.as_mut() else { return };
@@ -229,7 +231,7 @@ impl<A: Adapter> Http11Processor<A> {
             _ => 0,
         };
         let high_water = high_water.saturating_sub(queued);
-        while !self.decoder.is_done() && request.body_error.is_none() {
+        while !self.decoder.is_done() && request.body_error().is_none() {
             let room = high_water.saturating_sub(request.body.len_available());
             let input = socket.input.bytes();
             if room == 0 || input.is_empty() {
@@ -243,11 +245,11 @@ impl<A: Adapter> Http11Processor<A> {
                         break;
                     }
                 }
-                Err(error) => request.body_error = Some(error),
+                Err(error) => request.set_body_error(error),
             }
         }
         if self.decoder.is_done() && !request.body.is_finished() {
-            request.trailers = self.decoder.take_trailers();
+            request.set_trailers(self.decoder.take_trailers());
             request.body.finish();
             turn.cx.set_read_deadline(turn.conn, None);
         }
@@ -264,6 +266,7 @@ impl<A: Adapter> Http11Processor<A> {
 
     /// Reads and drops the rest of a body, within bounds.
     pub(super) fn swallow(&mut self, turn: &mut Turn<'_, A>) -> Option<SocketState> {
+        let Stage::Swallowing { mut swallowed_bytes } = self.stage else { return None };
         let mut dropped = std::mem::take(&mut turn.shared.body_piece);
         let mut is_broken = false;
         let Some(socket) = turn.cx.socket_mut(turn.conn) else { return Some(SocketState::Closed) };
@@ -279,11 +282,12 @@ impl<A: Adapter> Http11Processor<A> {
                 }
                 Err(_) => is_broken = true,
             }
-            self.swallowed_bytes += dropped.len() as u64;
-            is_broken |= self.swallowed_bytes > turn.shared.options.swallow_bytes_max;
+            swallowed_bytes += dropped.len() as u64;
+            is_broken |= swallowed_bytes > turn.shared.options.swallow_bytes_max;
             dropped.clear();
         }
         turn.shared.body_piece = dropped;
+        self.stage = Stage::Swallowing { swallowed_bytes };
         if is_broken || socket.is_eof() && !self.decoder.is_done() {
             turn.cx.close(turn.conn, true);
             return Some(SocketState::Closed);

@@ -8,6 +8,7 @@ use ringcat_engine::{
     backend::Errno,
     canary::{self, Canary},
     connection_handler::{SocketEvent, SocketState},
+    few::Few,
     socket::Failure,
     sync::Arc,
     timestamp::Timestamp,
@@ -177,12 +178,12 @@ impl<A: Adapter> Http11Processor<A> {
         let cell = self.cell.clone();
         let request = &mut self.exchange_mut().request;
         let is_cut = is_over && !request.body.is_finished() && request.body.len_available() == 0;
-        if is_cut && request.body_error.is_none() {
-            request.body_error = Some(BODY_CUT);
+        if is_cut && request.body_error().is_none() {
+            request.set_body_error(BODY_CUT);
         }
         // What a reader inside the queue kept out comes with the look that was posted.
         let is_kept_out = request.body.len_available() > 0;
-        if let (Some(error), Some(cell), false) = (request.body_error, cell, is_kept_out) {
+        if let (Some(error), Some(cell), false) = (request.body_error(), cell, is_kept_out) {
             // What came before it is read first; then the read fails, which is for the listener to
             // meet, as for any other reader.
             let errno = if error == BODY_CUT { Errno::ECONNRESET } else { Errno::EBADMSG };
@@ -207,7 +208,7 @@ impl<A: Adapter> Http11Processor<A> {
         }
         if request.body.is_finished() && !self.is_inbound_ended {
             self.is_inbound_ended = true;
-            let trailers = self.exchange_mut().request.trailers.clone();
+            let trailers = self.exchange_mut().request.trailers().to_vec();
             cell.set_trailers(trailers);
             is_owed |= cell.finish_inbound();
         }
@@ -311,7 +312,7 @@ impl<A: Adapter> Http11Processor<A> {
 
     /// Applies what concerns more than the response and was met inside a call.
     pub(super) fn apply_deferred(&mut self, turn: &mut Turn<'_, A>) {
-        let deferred = std::mem::take(&mut self.deferred);
+        let deferred = Vec::from(std::mem::take::<Few<_>>(&mut self.deferred));
         if !deferred.is_empty() {
             self.with_call(turn, |adapter, call| (adapter.apply(call, deferred), ()));
         }

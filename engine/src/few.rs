@@ -4,15 +4,20 @@
 use std::ops::{Deref, DerefMut};
 
 /// A `Vec` behind a pointer, which is there once something was put in.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[expect(clippy::box_collection, reason = "one word in place of three is the point")]
-pub(crate) struct Few<T>(Option<Box<Vec<T>>>);
+pub struct Few<T>(Option<Box<Vec<T>>>);
 
 impl<T: 'static> Few<T> {
     const NONE: &'static Vec<T> = &Vec::new();
 
+    /// A list with nothing in it.
+    pub const fn none() -> Self {
+        Self(None)
+    }
+
     /// Puts more in, and takes no memory for none.
-    pub(crate) fn extend(&mut self, more: impl IntoIterator<Item = T>) {
+    pub fn extend(&mut self, more: impl IntoIterator<Item = T>) {
         let mut more = more.into_iter().peekable();
         if more.peek().is_some() {
             Vec::extend(self, more);
@@ -20,12 +25,12 @@ impl<T: 'static> Few<T> {
     }
 
     /// Forgets all, and takes no memory for it.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.truncate(0);
     }
 
     /// Back to so many, and takes no memory for it.
-    pub(crate) fn truncate(&mut self, count: usize) {
+    pub fn truncate(&mut self, count: usize) {
         if let Some(list) = &mut self.0 {
             list.truncate(count);
         }
