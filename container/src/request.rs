@@ -2,7 +2,7 @@
 //! by value for the length of a call; servlets see it without lifetimes. Stands for
 //! `HttpServletRequest` and `connector.Request`.
 
-use std::{any::Any, borrow::Cow, mem, net::SocketAddr, time::Duration};
+use std::{any::Any, borrow::Cow, net::SocketAddr, time::Duration};
 
 use ringcat_engine::{backend::Errno, sync::Arc};
 use ringcat_protocol::{
@@ -346,7 +346,7 @@ impl Request {
     pub fn set_attribute(&mut self, name: impl Into<String>, value: impl Any + Send + Sync) {
         let (name, value): (String, Attribute) = (name.into(), Arc::new(value));
         if name == ASYNC_SUPPORTED && value.downcast_ref() == Some(&true) {
-            self.note.take(|seldom| Some(mem::take(&mut seldom.barred_by)));
+            self.note.barred_by.clear();
         }
         drop(self.swap_attribute(&name, Some(value)));
     }
@@ -387,7 +387,7 @@ impl Request {
 
     /// Whether [`Request::start_async`] is allowed by everything the request went through.
     pub fn is_async_supported(&self) -> bool {
-        self.note.seldom().barred_by.is_empty()
+        self.note.barred_by.is_empty()
     }
 
     /// Whether the request is in a round that was started and not ended (`isAsyncStarted`).
@@ -467,7 +467,7 @@ impl Request {
         element: impl FnOnce() -> Barring,
     ) {
         if !is_supported {
-            self.note.seldom_mut().barred_by.push(element());
+            self.note.barred_by.push(element());
         }
     }
 

@@ -36,6 +36,8 @@ pub struct RequestNote {
     pub(crate) context: Option<AsyncContext>,
     pub(crate) listeners: Few<AddedListener>,
     pub(crate) filters: Few<usize>,
+    /// Elements that the request went through and that do not support async.
+    pub(crate) barred_by: Few<Barring>,
     /// What most requests do without; see [`RequestNote::seldom`].
     seldom: Option<Box<Seldom>>,
     pub(crate) mapping: Option<Mapping>,
@@ -65,8 +67,6 @@ pub(crate) struct Seldom {
     /// Query strings that dispatches, forwards and includes brought, the newest last.
     pub(crate) queries: Few<String>,
     pub(crate) wrappers: Few<std::sync::Arc<dyn RequestWrapper>>,
-    /// Elements that the request went through and that do not support async.
-    pub(crate) barred_by: Few<Barring>,
     pub(crate) refusal: Option<Refusal>,
     pub(crate) error: Option<Arc<Error>>,
     /// The parameters of the form, once it was read: the content does not come again.
@@ -86,7 +86,6 @@ impl Seldom {
         kept: None,
         queries: Few::none(),
         wrappers: Few::none(),
-        barred_by: Few::none(),
         refusal: None,
         error: None,
         form: None,
@@ -212,6 +211,7 @@ impl RequestNote {
             is_all_data_read_sent,
             was_unready,
             filters,
+            barred_by,
             entered_context,
             counted_in,
             seldom,
@@ -228,6 +228,7 @@ impl RequestNote {
         *was_unready = false;
         *parameters = None;
         filters.clear();
+        barred_by.clear();
         if let Some(seldom) = seldom.take() {
             seldom.drop_guarded();
         }
@@ -245,7 +246,7 @@ impl RequestNote {
 }
 
 // Every parked request has one.
-const _: () = assert!(size_of::<RequestNote>() <= 120);
+const _: () = assert!(size_of::<RequestNote>() <= 128);
 
 /// Why a request is answered without its servlet.
 #[derive(Clone, Debug)]

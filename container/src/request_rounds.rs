@@ -187,7 +187,7 @@ impl Request {
     pub(crate) fn warn_of_lacking_support(&self) -> Error {
         let tree = self.tree();
         let mut culprits: Vec<String> = Vec::new();
-        for element in self.note.seldom().barred_by.iter() {
+        for element in self.note.barred_by.iter() {
             let name = element.name(&tree);
             if !culprits.contains(&name) {
                 culprits.push(name);

@@ -265,8 +265,8 @@ impl<M: Send> CoreContext<M> {
         self.wheel.insert(deadline, TimerKey::Exchange(exchange))
     }
 
-    /// Takes the wheel node of a connection that waits for nothing back: a parked request has one of
-    /// its own, and may stay for long.
+    /// Takes back the wheel node of a connection that waits for nothing: a parked request has one
+    /// of its own, and may stay for long.
     pub fn release_timer(&mut self, conn: ConnKey) {
         let Some(socket) = self.socket_mut(conn) else { return };
         if socket.earliest_deadline().is_none()

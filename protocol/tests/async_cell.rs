@@ -149,12 +149,12 @@ fn looks_merge_until_the_owner_takes() {
 #[test]
 fn writes_ask_for_a_look_when_enough_has_gathered() {
     let (cell, bell) = parked();
-    cell.try_write(Op::Write(10)).unwrap();
+    cell.try_write(Op::Write(13)).unwrap();
     assert_eq!(bell.looks(), 0);
     cell.try_write(Op::Write(1)).unwrap();
     assert_eq!(bell.looks(), 1);
     take(&cell);
-    cell.call(None, Some(Op::Write(10)), Look::WhenGathered).unwrap();
+    cell.call(None, Some(Op::Write(13)), Look::WhenGathered).unwrap();
     assert_eq!(bell.looks(), 1);
 }
 

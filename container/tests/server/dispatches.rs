@@ -422,6 +422,22 @@ fn a_form_that_was_read_stays_over_dispatches() {
 }
 
 #[test]
+fn dispatch_without_path_goes_to_the_welcome_file_that_the_request_was_led_to() {
+    simulated(|| {
+        let (servlet, contexts) = round_trip();
+        let context = Context::new("/app").named_servlet("s", &["/d/index"], servlet);
+        let server = TestServer::start(context.welcome_file("index"));
+        let mut client = server.client();
+        client.ask("GET /app/d/");
+        take(&contexts).dispatch().unwrap();
+        client.answer().expect(
+            200,
+            "ASYNC GET /app/d/index /app /d/index - - - - <- /app/d/ /app /d/index - -",
+        );
+    });
+}
+
+#[test]
 fn the_context_path_is_decoded_after_a_dispatch_too() {
     simulated(|| {
         let servlet = parking(|req, _res| req.start_async()?.dispatch_to("/t%20t/%3Fx?a=1"));

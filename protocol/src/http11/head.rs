@@ -537,6 +537,7 @@ mod tests {
             .find(|result| *result != Ok(HeadProgress::Incomplete));
         assert_eq!(found.is_some(), expected != Ok(None), "octet by octet");
         assert_eq!(parts(&head), parts(&other), "octet by octet");
+        assert_eq!(parts(&head), parts(&head.to_compact()), "compact");
         head
     }
 
@@ -639,6 +640,7 @@ mod tests {
         let exact = head.to_exact();
         assert_eq!(exact.memory_bytes(), input.len() + 2 * 8);
         assert_eq!(parts(&exact), parts(&head));
+        assert_eq!(head.to_compact().memory_bytes(), input.len());
         head.clear();
         assert_eq!((head.method(), head.fields().count()), (&b""[..], 0));
     }
@@ -666,6 +668,7 @@ mod tests {
             let (cut, other) = parse_cut(&input, cut.min(input.len()));
             prop_assert_eq!(whole, cut);
             prop_assert_eq!(parts(&head), parts(&other));
+            prop_assert_eq!(parts(&head), parts(&head.to_compact()));
         }
 
         /// A second tokenizer that is known to be more lenient sees the same parts.
