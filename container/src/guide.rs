@@ -2,8 +2,8 @@
 //!
 //! A servlet that waits holds its core, and a core that waits serves nobody. So a request that has
 //! to wait lets go: [`Request::start_async`] keeps it open when `service` returns, as an entry in a
-//! table of its core and a timer, two KiB with its connection, without a thread or task. Whoever has
-//! the [`AsyncContext`] ends it later, from any thread.
+//! table of its core and a timer, two KiB with its connection, without a thread or task. Whoever
+//! has the [`AsyncContext`] ends it later, from any thread.
 //!
 //! ```
 //! use std::thread;

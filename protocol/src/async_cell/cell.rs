@@ -81,7 +81,8 @@ impl Default for CellLimits {
 pub enum Look {
     /// In any case.
     Always,
-    /// When more than [`CellLimits::gather_bytes`] has gathered since the owner took the list.
+    /// When more than an eighth of [`CellLimits::high_water_bytes`] has gathered since the owner
+    /// took the list.
     WhenGathered,
     /// Not for this call.
     Never,
