@@ -119,7 +119,7 @@ pub use crate::{
     request_wrapper::RequestWrapper,
     response::Response,
     server::{Connector, Host, RunningServer, Server, ServerBuilder},
-    server_report::ServerReport,
+    server_report::{DeadlineReport, ServerReport},
     service::Service,
     servlet::{HttpServlet, ServiceMode, Servlet},
     valve::{Next, Valve},

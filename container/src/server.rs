@@ -279,8 +279,18 @@ impl ServerBuilder {
         self
     }
 
-    /// How long a client may take no output; then its connection fails, and threads that wait to
-    /// write get an I/O error. 60 s by default.
+    /// How fast the content of a request has to come, in bytes a second; 0 asks for nothing. 500 by
+    /// default. [`ServerBuilder::body_timeout`] is the patience of each client: waiting for its
+    /// content uses it up, and each byte that comes gives some of it back, a second's worth for so
+    /// many bytes. Only time in which the server waits for the client counts.
+    #[must_use]
+    pub fn body_rate_min(mut self, bytes_per_second: u32) -> Self {
+        self.engine.timeouts.body_rate_min = bytes_per_second;
+        self
+    }
+
+    /// How long a client may take for a piece of output, of 128 KiB at most; then its connection
+    /// fails, and threads that wait to write get an I/O error. 60 s by default.
     #[must_use]
     pub fn write_timeout(mut self, timeout: Duration) -> Self {
         self.engine.timeouts.write = timeout;

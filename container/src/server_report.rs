@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use ringcat_engine::core_counters::DeadlineCounters;
+
 /// What a server counted, over all cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerReport {
@@ -13,6 +15,8 @@ pub struct ServerReport {
     pub connections_failed: u64,
     /// Connections cut by the end of a drain.
     pub connections_cut: u64,
+    /// Deadlines of connections that passed.
+    pub deadlines: DeadlineReport,
     /// Responses, refusals included.
     pub answered: u64,
     /// Responses by class, 1xx to 5xx.
@@ -34,6 +38,47 @@ pub struct ServerReport {
     pub polls: u64,
 }
 
+/// How often each deadline of connections passed, named as the methods of
+/// [`ServerBuilder`](crate::ServerBuilder) that set them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeadlineReport {
+    /// No first byte came in time; the connection was closed.
+    pub connection: u64,
+    /// No further request came in time; the connection was closed.
+    pub keep_alive: u64,
+    /// A head was not complete in time: 408.
+    pub head: u64,
+    /// A content came too slowly: 408, or an error to its reader.
+    pub body: u64,
+    /// A client took its output too slowly; the connection failed.
+    pub write: u64,
+    /// A client went on sending after its answer and did not end in time; it was cut off.
+    pub linger: u64,
+}
+
+impl DeadlineReport {
+    /// Adds what one core counted.
+    pub(crate) fn add(&mut self, counters: &DeadlineCounters) {
+        self.connection += counters.connection.get();
+        self.keep_alive += counters.keep_alive.get();
+        self.head += counters.head.get();
+        self.body += counters.body.get();
+        self.write += counters.write.get();
+        self.linger += counters.linger.get();
+    }
+}
+
+impl fmt::Display for DeadlineReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { connection, keep_alive, head, body, write, linger } = self;
+        write!(
+            f,
+            "deadlines passed: connection {connection}, keep-alive {keep_alive}, head {head}, \
+             body {body}, write {write}, linger {linger}"
+        )
+    }
+}
+
 impl fmt::Display for ServerReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -44,6 +89,7 @@ impl fmt::Display for ServerReport {
             self.connections_failed,
             self.connections_cut
         )?;
+        writeln!(f, "{}", self.deadlines)?;
         let [_, ok, redirected, refused, failed] = self.statuses;
         write!(
             f,

@@ -84,6 +84,7 @@ impl Service {
             report.connections_closed += seat.counters.connections_closed.get();
             report.connections_failed += seat.counters.connections_failed.get();
             report.connections_cut += seat.counters.connections_cut.get();
+            report.deadlines.add(&seat.counters.deadlines);
             report.wakes += seat.inbox.wake_count();
         }
         for core in self.lock_counters().iter() {

@@ -29,9 +29,14 @@ pub struct CoreTimeouts {
     pub keep_alive: Duration,
     /// From the first byte of a head to its end. 20 s.
     pub head: Duration,
-    /// Silence inside a body. 20 s.
+    /// Silence inside a body, and what [`CoreTimeouts::body_rate_min`] is measured over. 20 s.
     pub body: Duration,
-    /// Silence of a peer that takes no output. 60 s.
+    /// Bytes of a body that have to come in a second, in the mean; 0 asks for none. 500.
+    ///
+    /// A client has the patience of `body` at first. Waiting for it uses that up, and what comes
+    /// gives it back: so many bytes a second of it, and never more than `body`.
+    pub body_rate_min: u32,
+    /// How long a peer may take for a piece of output, which has 128 KiB at most. 60 s.
     pub write: Duration,
     /// Wait for the peer's end of stream after an early answer. 2 s.
     pub linger: Duration,
@@ -48,6 +53,7 @@ impl Default for CoreTimeouts {
             keep_alive: Duration::from_secs(60),
             head: Duration::from_secs(20),
             body: Duration::from_secs(20),
+            body_rate_min: 500,
             write: Duration::from_secs(60),
             linger: Duration::from_secs(2),
             drain_idle: Duration::from_millis(250),
@@ -242,6 +248,21 @@ impl<M: Send> CoreContext<M> {
         let deadline = kind.map(|kind| (now + timeout(kind), kind));
         let Some(socket) = self.socket_mut(conn) else { return };
         socket.read_deadline = deadline;
+        self.arm_socket(conn);
+    }
+
+    /// So many bytes of the body came that the connection waits for: they move its deadline.
+    pub fn extend_body_deadline(&mut self, conn: ConnKey, received_bytes: u64) {
+        let (now, timeouts) = (self.now, self.timeouts);
+        let Some(socket) = self.socket_mut(conn) else { return };
+        let Some((deadline, ReadDeadline::Body)) = socket.read_deadline else { return };
+        let latest = now + timeouts.body;
+        let extended = match u64::from(timeouts.body_rate_min) {
+            0 => latest,
+            // What it had left when the bytes came late is nothing, and not a debt.
+            rate => deadline.max(now) + Duration::from_millis(received_bytes * 1000 / rate),
+        };
+        socket.read_deadline = Some((extended.min(latest), ReadDeadline::Body));
         self.arm_socket(conn);
     }
 

@@ -19,6 +19,24 @@ impl Counter {
     }
 }
 
+/// How often each deadline of a core's connections passed, named as in
+/// [`CoreTimeouts`](crate::core_context::CoreTimeouts).
+#[derive(Debug, Default)]
+pub struct DeadlineCounters {
+    /// No first byte came.
+    pub connection: Counter,
+    /// No further request came.
+    pub keep_alive: Counter,
+    /// A head was not complete.
+    pub head: Counter,
+    /// A body came too slowly, or not at all.
+    pub body: Counter,
+    /// The client took its output too slowly, or not at all.
+    pub write: Counter,
+    /// The client did not end its stream after an early answer.
+    pub linger: Counter,
+}
+
 /// Counters of one core, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -29,6 +47,8 @@ pub struct CoreCounters {
     pub connections_closed: Counter,
     /// Connections that failed: resets, broken sends, timeouts.
     pub connections_failed: Counter,
+    /// Deadlines of connections that passed.
+    pub deadlines: DeadlineCounters,
     /// Connections cut by the end of a drain.
     pub connections_cut: Counter,
     /// Bytes received.

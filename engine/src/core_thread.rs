@@ -278,6 +278,7 @@ impl<H: ConnectionHandler> Core<H> {
         socket.timer = None;
         if socket.write_deadline.is_some_and(|deadline| deadline <= now) {
             socket.write_deadline = None;
+            self.cx.counters.deadlines.write.add(1);
             self.failed(conn, Failure::WriteTimeout);
             return;
         }
@@ -297,13 +298,22 @@ impl<H: ConnectionHandler> Core<H> {
     }
 
     fn read_deadline(&mut self, conn: ConnKey, kind: ReadDeadline) {
+        let counters = &self.cx.counters.deadlines;
         match kind {
-            ReadDeadline::Linger => self.cx.close_now(conn),
+            ReadDeadline::Linger => {
+                counters.linger.add(1);
+                self.cx.close_now(conn);
+            }
             // A client that still receives its answer is not silent: the write deadline judges it.
             ReadDeadline::KeepAlive if self.has_output(conn) => {
                 self.cx.set_read_deadline(conn, Some(kind));
             }
-            ReadDeadline::First | ReadDeadline::KeepAlive => self.cx.close(conn, false),
+            ReadDeadline::First | ReadDeadline::KeepAlive => {
+                let is_first = kind == ReadDeadline::First;
+                let counter = if is_first { &counters.connection } else { &counters.keep_alive };
+                counter.add(1);
+                self.cx.close(conn, false);
+            }
             ReadDeadline::Head | ReadDeadline::Body => {
                 let Some(socket) = self.cx.socket_mut(conn) else { return };
                 // A failure that ended sending stays: output was given up in the middle.
@@ -311,7 +321,12 @@ impl<H: ConnectionHandler> Core<H> {
                     return;
                 }
                 socket.failure = Some(Failure::ReadTimeout(kind));
-                self.cx.counters.connections_failed.add(1);
+                let counters = &self.cx.counters;
+                let is_head = kind == ReadDeadline::Head;
+                let counter =
+                    if is_head { &counters.deadlines.head } else { &counters.deadlines.body };
+                counter.add(1);
+                counters.connections_failed.add(1);
                 self.process(conn, SocketEvent::Error);
             }
         }

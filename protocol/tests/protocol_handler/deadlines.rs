@@ -8,6 +8,8 @@ use ringcat_engine::{
     core_context::CoreTimeouts,
 };
 
+use ringcat_protocol::http11::options::Http11Options;
+
 use crate::{Site, answer, get};
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -36,14 +38,81 @@ fn silence_inside_a_body_is_408() {
     let conn = site.driver.connect();
     let timeout = CoreTimeouts::default().body;
     site.driver.receive(conn, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n");
-    for octet in ["a", "b"] {
-        site.driver.advance(timeout - MILLI);
+    site.driver.advance(timeout - MILLI);
+    assert_eq!(site.driver.text(conn), "");
+    site.driver.advance(MILLI + TICK);
+    assert!(site.driver.text(conn).starts_with("HTTP/1.1 408 "));
+    assert_eq!(site.stage.count("run /echo"), 0);
+    assert_eq!(site.driver.seat.counters.deadlines.body.get(), 1);
+    site.finish(&[conn]);
+}
+
+/// A core that asks for a byte a second: what the test adapter collects is small.
+fn patient_site() -> Site {
+    let timeouts = CoreTimeouts { body_rate_min: 1, ..CoreTimeouts::default() };
+    Site::with_timeouts(Http11Options::default(), timeouts)
+}
+
+const SIXTY_BYTES: &str = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 60\r\n\r\n";
+
+#[test]
+fn a_body_that_comes_at_the_minimum_rate_is_taken() {
+    let mut site = patient_site();
+    let conn = site.driver.connect();
+    site.driver.receive(conn, SIXTY_BYTES);
+    for _ in 0..60 {
+        assert_eq!(site.driver.text(conn), "");
+        site.driver.advance(Duration::from_secs(1));
+        site.driver.receive(conn, "x");
+    }
+    assert!(site.driver.text(conn).starts_with("HTTP/1.1 200 "));
+    site.finish(&[conn]);
+}
+
+#[test]
+fn a_body_that_trickles_is_408() {
+    let mut site = patient_site();
+    let conn = site.driver.connect();
+    site.driver.receive(conn, SIXTY_BYTES);
+    // Never silent for long, but each four seconds buy one: 20 s of patience last for 26.
+    for _ in 0..6 {
+        site.driver.advance(Duration::from_secs(4));
+        assert_eq!(site.driver.text(conn), "");
+        site.driver.receive(conn, "x");
+    }
+    site.driver.advance(Duration::from_secs(2) - MILLI);
+    assert_eq!(site.driver.text(conn), "");
+    site.driver.advance(MILLI + TICK);
+    assert!(site.driver.text(conn).starts_with("HTTP/1.1 408 "));
+    site.finish(&[conn]);
+}
+
+#[test]
+fn a_large_piece_of_a_body_buys_no_more_than_the_whole_patience() {
+    let mut site = patient_site();
+    let conn = site.driver.connect();
+    site.driver.receive(conn, SIXTY_BYTES);
+    site.driver.advance(Duration::from_secs(5));
+    site.driver.receive(conn, "x".repeat(50));
+    site.driver.advance(CoreTimeouts::default().body - MILLI);
+    assert_eq!(site.driver.text(conn), "");
+    site.driver.advance(MILLI + TICK);
+    assert!(site.driver.text(conn).starts_with("HTTP/1.1 408 "));
+    site.finish(&[conn]);
+}
+
+#[test]
+fn without_a_minimum_rate_each_byte_buys_the_whole_patience() {
+    let timeouts = CoreTimeouts { body_rate_min: 0, ..CoreTimeouts::default() };
+    let mut site = Site::with_timeouts(Http11Options::default(), timeouts);
+    let conn = site.driver.connect();
+    site.driver.receive(conn, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n");
+    for octet in ["a", "b", "c"] {
+        site.driver.advance(timeouts.body - MILLI);
         assert_eq!(site.driver.text(conn), "");
         site.driver.receive(conn, octet);
     }
-    site.driver.advance(timeout + TICK);
-    assert!(site.driver.text(conn).starts_with("HTTP/1.1 408 "));
-    assert_eq!(site.stage.count("run /echo"), 0);
+    assert!(site.driver.text(conn).starts_with("HTTP/1.1 200 "));
     site.finish(&[conn]);
 }
 

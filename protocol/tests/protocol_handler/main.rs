@@ -47,9 +47,13 @@ impl Site {
     }
 
     fn with(options: Http11Options) -> Self {
+        Self::with_timeouts(options, CoreTimeouts::default())
+    }
+
+    fn with_timeouts(options: Http11Options, timeouts: CoreTimeouts) -> Self {
         let stage = Arc::new(Stage::default());
         let counters = Arc::new(RequestCounters::default());
-        let driver = Driver::new(CoreTimeouts::default(), |seat, kernel| {
+        let driver = Driver::new(timeouts, |seat, kernel| {
             let adapter = TestAdapter {
                 stage: Arc::clone(&stage),
                 kernel: Rc::clone(kernel),

@@ -134,7 +134,7 @@ impl<A: Adapter> Http11Processor<A> {
             }
             match self.decoder.decode(input, &mut self.piece, room) {
                 Ok(decoded) => {
-                    self.has_received = true;
+                    self.received_bytes += decoded.consumed as u64;
                     socket.input.consume(decoded.consumed);
                 }
                 // Once more round, for what came before.

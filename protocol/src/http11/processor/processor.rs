@@ -41,8 +41,6 @@ pub(crate) struct Http11Processor<A: Adapter> {
     pub(super) encoder: ResponseEncoder,
     pub(super) stage: Stage,
     pub(super) has_empty_lines: bool,
-    /// Whether bytes of the body came since its deadline was set.
-    pub(super) has_received: bool,
     /// Whether `on_complete` ran.
     pub(super) is_completed: bool,
     /// Whether a callback ended while a caller was inside the cell.
@@ -56,6 +54,8 @@ pub(crate) struct Http11Processor<A: Adapter> {
     pub(super) is_read_due: bool,
     pub(super) is_write_due: bool,
     pub(super) credit_bytes: usize,
+    /// Bytes of the body that came since its deadline was set.
+    pub(super) received_bytes: u64,
     /// Decoded bytes on their way to a worker.
     pub(super) piece: Few<u8>,
     pub(super) is_inbound_ended: bool,
@@ -104,7 +104,6 @@ impl<A: Adapter> Http11Processor<A> {
             encoder: ResponseEncoder::default(),
             stage: Stage::Head,
             has_empty_lines: false,
-            has_received: false,
             is_completed: false,
             is_callback_unsettled: false,
             is_yielding: false,
@@ -114,6 +113,7 @@ impl<A: Adapter> Http11Processor<A> {
             is_read_due: false,
             is_write_due: false,
             credit_bytes: 0,
+            received_bytes: 0,
             piece: Few::default(),
             is_inbound_ended: false,
             is_dispatch_dropped: false,
@@ -280,7 +280,7 @@ impl<A: Adapter> Http11Processor<A> {
             encoder,
             stage,
             has_empty_lines,
-            has_received,
+            received_bytes,
             is_completed,
             is_callback_unsettled,
             is_yielding,
@@ -311,7 +311,7 @@ impl<A: Adapter> Http11Processor<A> {
         *encoder = ResponseEncoder::default();
         *stage = Stage::Head;
         *has_empty_lines = false;
-        *has_received = false;
+        *received_bytes = 0;
         *is_completed = false;
         *is_callback_unsettled = false;
         *is_yielding = false;

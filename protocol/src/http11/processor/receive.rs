@@ -239,7 +239,7 @@ impl<A: Adapter> Http11Processor<A> {
             }
             match self.decoder.decode(input, request.body.sink(), room) {
                 Ok(decoded) => {
-                    self.has_received = true;
+                    self.received_bytes += decoded.consumed as u64;
                     socket.input.consume(decoded.consumed);
                     if decoded.consumed == 0 && !decoded.done {
                         break;
@@ -259,8 +259,11 @@ impl<A: Adapter> Http11Processor<A> {
     pub(super) fn await_body(&mut self, turn: &mut Turn<'_, A>) {
         turn.cx.set_read_interest(turn.conn, true);
         let awaited = turn.cx.socket(turn.conn).and_then(Socket::awaited);
-        if std::mem::take(&mut self.has_received) || awaited != Some(ReadDeadline::Body) {
+        let received_bytes = std::mem::take(&mut self.received_bytes);
+        if awaited != Some(ReadDeadline::Body) {
             turn.cx.set_read_deadline(turn.conn, Some(ReadDeadline::Body));
+        } else if received_bytes > 0 {
+            turn.cx.extend_body_deadline(turn.conn, received_bytes);
         }
     }
 
@@ -277,7 +280,7 @@ impl<A: Adapter> Http11Processor<A> {
             }
             match self.decoder.decode(input, &mut dropped, usize::MAX) {
                 Ok(decoded) => {
-                    self.has_received = true;
+                    self.received_bytes += decoded.consumed as u64;
                     socket.input.consume(decoded.consumed);
                 }
                 Err(_) => is_broken = true,
