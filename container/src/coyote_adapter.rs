@@ -447,9 +447,7 @@ impl Adapter for CoyoteAdapter {
         let mut response = Response::new(response, hook);
         self.warn_of_full_pool();
         response.inner.status = 503;
-        if let Err(error) = response.set_header("Retry-After", "1") {
-            tracing::error!("Retry-After could not be set: {error}");
-        }
+        ask_to_retry(&mut response);
         write_report(&mut response);
         if request.note.dispatcher == DispatcherType::Async {
             if let Some(cell) = request.cell() {
@@ -533,6 +531,9 @@ impl Adapter for CoyoteAdapter {
         if !response.inner.is_committed {
             response.inner.status = error.status;
             response.inner.message = Some(Box::new(error.reason.to_owned()));
+            if error.status == 503 {
+                ask_to_retry(&mut response);
+            }
             write_report(&mut response);
         }
         response.finish();
@@ -624,4 +625,11 @@ fn redirect_location(path: &str, query: Option<&[u8]>) -> String {
         location.push_str(&String::from_utf8_lossy(query));
     }
     location
+}
+
+/// What has no room now may have it in a second.
+fn ask_to_retry(response: &mut Response) {
+    if let Err(error) = response.set_header("Retry-After", "1") {
+        tracing::error!("Retry-After could not be set: {error}");
+    }
 }

@@ -320,6 +320,22 @@ impl ServerBuilder {
         self
     }
 
+    /// Requests of one connection, after which it closes; the last answer says `Connection: close`.
+    /// 0, the default, is no limit.
+    #[must_use]
+    pub fn keep_alive_requests_max(mut self, count: u32) -> Self {
+        self.http.keep_alive_requests_max = count;
+        self
+    }
+
+    /// Requests of one core, at most, that are under way, from the end of their head to the end of
+    /// their answer, parked ones included; one more is 503 with `Retry-After`. 65,536 by default.
+    #[must_use]
+    pub fn requests_max(mut self, count: usize) -> Self {
+        self.http.requests_max = count;
+        self
+    }
+
     /// Unread content, at most, that is swallowed so that a connection can live on, in bytes; past
     /// it the connection closes. 2 MiB by default.
     #[must_use]
@@ -388,7 +404,7 @@ impl ServerBuilder {
                 "the server has no connector: add Connector::http(\"127.0.0.1:8080\")",
             ));
         }
-        check_options(&self.engine)?;
+        check_options(&self.engine, &self.http)?;
         let mut engine_options = self.engine.clone();
         for connector in &self.connectors {
             engine_options.addresses.push(connector.resolve()?);
@@ -548,9 +564,12 @@ impl RunningServer {
 }
 
 /// Zero is refused by its name. As a timeout it would be at once, and reads like never.
-fn check_options(options: &EngineOptions) -> Result<()> {
+fn check_options(options: &EngineOptions, http: &Http11Options) -> Result<()> {
     if options.native.connections_max == 0 {
         return Err(Error::illegal_argument("connections_max is zero; write at least 1"));
+    }
+    if http.requests_max == 0 {
+        return Err(Error::illegal_argument("requests_max is zero; write at least 1"));
     }
     let timeouts = &options.timeouts;
     let named = [

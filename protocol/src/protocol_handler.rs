@@ -61,6 +61,8 @@ pub(crate) struct Shared<A: Adapter> {
     pub(crate) body_piece: Vec<u8>,
     pub(crate) unclosed: Vec<Arc<AsyncCell<A::Operation>>>,
     pub(crate) turn_requests: usize,
+    /// Requests whose head is complete and that are not over.
+    pub(crate) requests_under_way: usize,
     head: Option<Box<Head>>,
 }
 
@@ -121,6 +123,7 @@ impl<A: Adapter> ProtocolHandler<A> {
             body_piece: Vec::new(),
             unclosed: Vec::new(),
             turn_requests: 0,
+            requests_under_way: 0,
             head: None,
         };
         Self { table: ExchangeTable::default(), pool: Vec::new(), shared }
@@ -129,6 +132,11 @@ impl<A: Adapter> ProtocolHandler<A> {
     /// Exchanges under way, parked ones included.
     pub fn exchange_count(&self) -> usize {
         self.table.len()
+    }
+
+    /// Requests whose head is complete and that are not over.
+    pub fn requests_under_way(&self) -> usize {
+        self.shared.requests_under_way
     }
 
     /// Recycled processors that wait for a connection.

@@ -7,7 +7,7 @@ use ringcat::{Context, ErrorKind, ServerBuilder};
 
 use crate::{
     simulated::{Builder, Client, TestServer, builder, expect_elapsed, now, simulated},
-    support::{blocking, channel, handing_over, take},
+    support::{blocking, channel, handing_over, take, wait_until},
 };
 
 const SHORT: Duration = Duration::from_millis(60);
@@ -146,6 +146,57 @@ fn a_timeout_of_zero_is_refused_by_its_name() {
     }
     let refusal = crate::support::builder(app()).connections_max(0).start().err().unwrap();
     assert!(refusal.to_string().contains("connections_max"), "{refusal}");
+    let refusal = crate::support::builder(app()).requests_max(0).start().err().unwrap();
+    assert!(refusal.to_string().contains("requests_max"), "{refusal}");
+}
+
+#[test]
+fn a_request_beyond_those_under_way_is_503_until_one_of_them_has_ended() {
+    simulated(|| {
+        let (parked, contexts) = handing_over();
+        let context = app().servlet("/parked", parked);
+        let server = TestServer::of(builder(context).cores(1).requests_max(2));
+        let (mut first, mut second) = (server.client(), server.client());
+        first.ask("GET /parked");
+        server.await_parked(1);
+        second.ask("GET /parked");
+        server.await_parked(2);
+        let mut third = server.client();
+        third.ask("GET /");
+        let refused = third.answer();
+        refused.expect_report(503);
+        assert_eq!(refused.field("Retry-After"), Some("1"));
+        take(&contexts).complete().unwrap();
+        first.answer().expect(200, "");
+        server.get("/").expect(200, "fine");
+        // A client that leaves makes room too.
+        first.ask("GET /parked");
+        server.await_parked(3);
+        server.get("/").expect_report(503);
+        second.reset();
+        wait_until("the client is missed", || server.report().aborted == 1);
+        server.get("/").expect(200, "fine");
+        let _of_the_second = take(&contexts);
+        take(&contexts).complete().unwrap();
+        first.answer().expect(200, "");
+    });
+}
+
+#[test]
+fn the_last_request_that_a_connection_may_have_is_told_so() {
+    simulated(|| {
+        let server = TestServer::of(builder(app()).keep_alive_requests_max(2));
+        let mut client = server.client();
+        let answer = client.get("/");
+        answer.expect(200, "fine");
+        assert_eq!(answer.field("Connection"), None);
+        // What is pipelined behind the last one is not answered.
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let answer = client.answer();
+        answer.expect(200, "fine");
+        assert_eq!(answer.field("Connection"), Some("close"));
+        client.expect_close();
+    });
 }
 
 #[test]

@@ -139,6 +139,8 @@ impl Builder {
         header_fields_max: usize,
         target_bytes_max: usize,
         swallow_bytes_max: u64,
+        keep_alive_requests_max: u32,
+        requests_max: usize,
     }
 
     timeouts! {

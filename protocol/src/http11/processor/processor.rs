@@ -41,6 +41,8 @@ pub(crate) struct Http11Processor<A: Adapter> {
     pub(super) encoder: ResponseEncoder,
     pub(super) stage: Stage,
     pub(super) has_empty_lines: bool,
+    /// Whether it is one of the core's requests under way.
+    pub(super) is_under_way: bool,
     /// Whether `on_complete` ran.
     pub(super) is_completed: bool,
     /// Whether a callback ended while a caller was inside the cell.
@@ -104,6 +106,7 @@ impl<A: Adapter> Http11Processor<A> {
             encoder: ResponseEncoder::default(),
             stage: Stage::Head,
             has_empty_lines: false,
+            is_under_way: false,
             is_completed: false,
             is_callback_unsettled: false,
             is_yielding: false,
@@ -232,6 +235,9 @@ impl<A: Adapter> Http11Processor<A> {
     pub(crate) fn abandon(&mut self, shared: &mut Shared<A>, name: ExchangeName) {
         drop(self.close_cell(shared));
         self.drop_task(name);
+        if std::mem::take(&mut self.is_under_way) {
+            shared.requests_under_way -= 1;
+        }
         if matches!(self.stage, Stage::Called | Stage::Delegated) {
             // Its answer may be out already, although its rounds were never ended. What a worker
             // has cannot be logged.
@@ -281,6 +287,7 @@ impl<A: Adapter> Http11Processor<A> {
             stage,
             has_empty_lines,
             received_bytes,
+            is_under_way,
             is_completed,
             is_callback_unsettled,
             is_yielding,
@@ -312,6 +319,9 @@ impl<A: Adapter> Http11Processor<A> {
         *stage = Stage::Head;
         *has_empty_lines = false;
         *received_bytes = 0;
+        if std::mem::take(is_under_way) {
+            shared.requests_under_way -= 1;
+        }
         *is_completed = false;
         *is_callback_unsettled = false;
         *is_yielding = false;

@@ -139,7 +139,10 @@ impl<A: Adapter> Http11Processor<A> {
                 return Some(self.refuse(turn, error));
             }
         };
-        self.encoder = ResponseEncoder::new(version, is_head, framing.keep_alive);
+        let requests_max = turn.shared.options.keep_alive_requests_max;
+        let requests = turn.cx.socket(turn.conn).map_or(0, |socket| socket.request_count);
+        let is_last = requests_max != 0 && requests >= requests_max;
+        self.encoder = ResponseEncoder::new(version, is_head, framing.keep_alive && !is_last);
         self.decoder = BodyDecoder::new(framing.body);
         self.is_ack_due = framing.expects_continue && framing.body != BodyLength::None;
         request.target = target;
@@ -147,6 +150,11 @@ impl<A: Adapter> Http11Processor<A> {
         if self.decoder.is_done() {
             request.body.finish();
         }
+        if turn.shared.requests_under_way >= turn.shared.options.requests_max {
+            return Some(self.refuse(turn, OVERLOADED));
+        }
+        turn.shared.requests_under_way += 1;
+        self.is_under_way = true;
         let plan = self.with_call(turn, |adapter, call| adapter.post_parse(call));
         self.follow(plan, turn)
     }
@@ -336,5 +344,9 @@ const OUT_HIGH_WATER_BYTES: usize = 256 * 1024;
 
 const BODY_TOO_LARGE: ProtocolError =
     ProtocolError::new(413, "the content is larger than the server takes");
+const OVERLOADED: ProtocolError = ProtocolError::new(
+    503,
+    "as many requests are under way as the server takes at a time; try again later",
+);
 const REQUEST_TIMEOUT: ProtocolError =
     ProtocolError::new(408, "the request did not arrive in time");
